@@ -8,8 +8,9 @@ Trains a tokenizer on random documents of a corpus, and writes it to a new file.
 
 Only text that a run with the same fields trains on is read for training: give --heldout_fraction, --split_seed and
 --split_by, or --heldout_path, and --filters.* the values of that run's config.data. Filters that need a tokenizer or
-the whole corpus are refused: min_tokens, max_tokens, remove_duplicates. The tokens of held-out text are counted at the
-end.
+the whole corpus have no flags (min_tokens, max_tokens, remove_duplicates): with these, give this command and the run
+the same data.heldout_path, so that what is held out does not depend on them. The tokens of held-out text are counted at
+the end.
 The same command writes the same file. Runs read it with --config.data.tokenizer=FILE.
 """
 
@@ -24,33 +25,28 @@ from absl import flags
 from command.flags import naming_flags
 from command.program import run_program
 from contract.errors import ConfigError
-from data.prepare.flags import define_corpus_flags, define_filter_flags, read_flags
+from data.prepare.flags import define_corpus_flags, read_corpus
 from data.prepare.text_sample import Limits, TextSample, draw_samples
 from data.sources import check_heldout, open_source
 from data.sources.config import CorpusConfig
 from data.sources.files import expand_home
-from data.sources.filters import OFF, FilterConfig, check_filters
+from data.sources.filters import check_filters
 from data.tokenizers.specials import appended_names
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 from data.tokenizers.train import Kind, Normalization, TrainingOptions, check_options, train
 from data.windows.split import Split, SplitBy
-from files.atomic import write_bytes
-from files.paths import check_writable, exists, in_bucket, is_folder, reason_and_remedy
+from files.atomic import check_output, write_bytes
+from files.paths import check_writable, exists, in_bucket, reason_and_remedy
 
 _HELDOUT = Limits(max_bytes=1 << 20, num_documents=1000)  # of the text that the result is measured on
 _MODE_TOKENS = ("[R]", "[S]", "[X]")  # data.mode_tokens of configs/base.py, which this package does not import
 _OTHER_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # read with a tokenizer.json in the same folder
 
-# Filters that do not measure the text of one document, and what they need.
-_REFUSED_FILTERS = {
-    "min_tokens": "a tokenizer",
-    "max_tokens": "a tokenizer",
-    "remove_duplicates": "a search of the whole corpus",
-}
+# Filters that need a tokenizer or the whole corpus.
+_NOT_OF_ONE_TEXT = ("filters.min_tokens", "filters.max_tokens", "filters.remove_duplicates", "filters.jaccard")
 
 _FLAGS = flags.FlagValues()
-define_corpus_flags(_FLAGS, without=("tokenizer", "cache_dir"))
-define_filter_flags(_FLAGS)
+define_corpus_flags(_FLAGS, without=("tokenizer", "cache_dir", *_NOT_OF_ONE_TEXT))
 flags.DEFINE_string("out", "", "The new file: NAME.model or NAME.json.", _FLAGS)
 flags.DEFINE_enum("kind", "unigram", typing.get_args(Kind), "The tokenizer's model.", _FLAGS)
 for _name, _default, _least, _most, _help in (
@@ -75,7 +71,9 @@ flags.DEFINE_float(
     "character_coverage",
     0.9995,
     "NAME.model, wordpiece: share of the text's characters that have a piece, the most frequent ones.",
-    flag_values=_FLAGS,
+    0.98,
+    1,
+    _FLAGS,
 )
 flags.DEFINE_integer("seed", 0, "Of the choice of the documents.", flag_values=_FLAGS)
 flags.DEFINE_float("heldout_fraction", 0.1, "As in config.data of the runs.", flag_values=_FLAGS)
@@ -85,7 +83,7 @@ flags.DEFINE_enum("split_by", "auto", typing.get_args(SplitBy), "As in config.da
 
 def main(argv: list[str]) -> None:
     """Trains a tokenizer, writes its file and prints what it does to held-out text. Raises ConfigError."""
-    corpus = read_flags(_FLAGS, argv, __doc__ or "")
+    corpus = read_corpus(_FLAGS, argv, __doc__ or "")
     out = expand_home(_FLAGS.out, f"--out={_FLAGS.out}")
     _check_out(out)
     sentinels = tuple(f"<extra_id_{k}>" for k in reversed(range(_FLAGS.num_sentinels)))  # the last is <extra_id_0>
@@ -99,9 +97,7 @@ def main(argv: list[str]) -> None:
         character_coverage=_FLAGS.character_coverage,
     )
     check_options(options)
-    _check_filters(corpus.filters)
-    if not 0 < _FLAGS.heldout_fraction < 1:
-        raise ConfigError(f"--heldout_fraction={_FLAGS.heldout_fraction} must lie between 0 and 1, both excluded")
+    check_filters(corpus.filters)
     with naming_flags(_FLAGS):
         _train(corpus, options, out)
 
@@ -123,8 +119,6 @@ def _train(corpus: CorpusConfig, options: TrainingOptions, out: str) -> None:
     tokenizer = _loaded(contents, corpus, os.path.basename(out))
     try:
         write_bytes(out, contents, replace=False)
-    except FileExistsError:  # since the start
-        raise _exists(out) from None
     except OSError as error:
         raise ConfigError(f"--out={out} cannot be written ({reason_and_remedy(error)})") from None
     print(f"wrote         {out}: {options.vocab_size:,} ids, {len(contents):,} bytes")
@@ -137,31 +131,15 @@ def _check_out(out: str) -> None:
     if not out.endswith((".model", ".json")):
         raise ConfigError(f"{where} must end in .model or .json")
     folder = os.path.dirname(out) or "."
-    check_writable(folder, where)
-    if not in_bucket(folder) and not is_folder(folder):
-        raise ConfigError(f"{where}: the folder {folder} does not exist: make it, or name another one")
-    if not in_bucket(folder) and not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"{where}: the folder {folder} cannot be written: name another one")
+    if in_bucket(out):
+        check_writable(folder, where)
+    else:
+        check_output(out)
     if exists(out):
-        raise _exists(out)
+        raise ConfigError(f"{where} exists: name a new file")
     others = [name for name in _OTHER_FILES if out.endswith(".json") and exists(os.path.join(folder, name))]
     if others:
         raise ConfigError(f"{where}: the folder has the {others[0]} of another tokenizer: name another folder")
-
-
-def _check_filters(filters: FilterConfig) -> None:
-    """Raises ConfigError for filters that no document passes, and for those that need more than a document's text."""
-    check_filters(filters)
-    for name, needed in _REFUSED_FILTERS.items():
-        if getattr(filters, name) != getattr(OFF, name):
-            raise ConfigError(
-                f"--filters.{name}={getattr(filters, name)} needs {needed}: remove this flag, and give this command "
-                "and the run the same data.heldout_path, so that what is held out does not depend on it"
-            )
-
-
-def _exists(out: str) -> ConfigError:
-    return ConfigError(f"--out={out} exists: name a new file")
 
 
 def _describe(sample: TextSample) -> str:

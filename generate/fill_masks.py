@@ -123,7 +123,7 @@ def candidates_line(found: Sequence[Candidate]) -> str:
 
 def token_text(tokenizer: Tokenizer, token: int) -> str:
     """Returns the text of a token within a text; a byte that is only a part of a character is written "<0xC3>"."""
-    text = tokenizer.decode_inside(np.array([token]))
+    text = tokenizer.decode(np.array([token]), inside=True)
     return tokenizer.piece(token) if "\ufffd" in text else text
 
 

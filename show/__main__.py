@@ -14,31 +14,24 @@ from absl import flags
 from ml_collections import config_flags
 from rich.console import Console
 
-from command.flags import (
-    config_fields,
-    config_name,
-    define_config,
-    parse_flags,
-    run_command,
-)
+from command.flags import config_fields, config_name, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from files.atomic import check_output, writing
 from run.restore import load_experiment
 from show.page import open_page
-from show.terminal import html_page, print_page, svg_page
+from show.terminal import AS_WRITTEN, html_page, print_page, svg_page
 
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of a run, in place of --config.", flag_values=_FLAGS)
 _NUM_EXAMPLES = flags.DEFINE_integer(
-    "num_examples", None, "Examples to show. Default: one of each denoiser, at least 3.", flag_values=_FLAGS
+    "num_examples", None, "Examples to show. Default: one of each denoiser, at least 3.", 1, 10_000, _FLAGS
 )
 _HTML = flags.DEFINE_string("html", None, "File to write the page to, as self-contained HTML.", _FLAGS)
 _SVG = flags.DEFINE_string(
     "svg", None, "File to write the examples and the attention masks to, as an SVG picture for documents.", _FLAGS
 )
-_MOST_EXAMPLES = 10_000
 
 
 def main() -> None:
@@ -49,16 +42,11 @@ def main() -> None:
     # Nothing here needs an accelerator, and a TPU in use by a training run admits no second process.
     jax.config.update("jax_platforms", "cpu")
     experiment = make_experiment(config_fields(_FLAGS)) if _WORKDIR.value is None else load_experiment(_WORKDIR.value)
-    num_examples = _NUM_EXAMPLES.value
-    if num_examples is not None and num_examples < 1:
-        raise ConfigError(f"--num_examples={num_examples} must be 1 or more")
-    if num_examples is not None and num_examples > _MOST_EXAMPLES:
-        raise ConfigError(f"--num_examples={num_examples} must be at most {_MOST_EXAMPLES}")
     outputs = [(flag, render) for flag, render in ((_HTML, html_page), (_SVG, svg_page)) if flag.value is not None]
     for flag, _ in outputs:
         check_output(flag.value, f"--{flag.name}")  # before anything slow runs
-    page = open_page(experiment, title=_title(), num_examples=num_examples)
-    console = Console(highlight=False, markup=False, emoji=False)
+    page = open_page(experiment, title=_title(), num_examples=_NUM_EXAMPLES.value)
+    console = Console(**AS_WRITTEN)
     print_page(page, console)
     for flag, render in outputs:
         with writing(flag.value, f"--{flag.name}") as file:

@@ -108,25 +108,20 @@ def _lines(picture: Picture, factor: int, width: int, plain: bool) -> list[Text]
     for upper, lower in zip(cells[::2], cells[1::2], strict=True):
         line = Text()
         for (above, below), group in itertools.groupby(zip(upper.tolist(), lower.tolist(), strict=True)):
-            block, style = _plain_block(above, below) if plain else _colored_block(above, below)
+            block, style = _block(above, below, plain)
             line.append(block * len(list(group)), style)
         lines.append(line)
     return lines
 
 
-def _plain_block(above: int, below: int) -> tuple[str, str]:
-    upper, lower = above in _STYLES, below in _STYLES
-    if upper and lower:
-        return ("▒" if FUTURE in (above, below) else "█"), ""
-    return ("▀" if upper else "▄", "") if upper or lower else _empty_block(above, below)
-
-
-def _colored_block(above: int, below: int) -> tuple[str, str]:
+def _block(above: int, below: int, plain: bool) -> tuple[str, str]:
+    """Returns the character and the style of two cells."""
     upper, lower = _STYLES.get(above), _STYLES.get(below)
-    if upper and lower:  # a background has no gap to the next line, in every font
-        return (" ", f"on {upper}") if upper == lower else ("▀", f"{upper} on {lower}")
-    return ("▀" if upper else "▄", upper or lower) if upper or lower else _empty_block(above, below)
-
-
-def _empty_block(above: int, below: int) -> tuple[str, str]:
-    return ("·", "dim") if HIDDEN in (above, below) else (" ", "")
+    if not (upper or lower):
+        return ("·", "dim") if HIDDEN in (above, below) else (" ", "")
+    if not (upper and lower):
+        return "▀" if upper else "▄", "" if plain else upper or lower or ""
+    if plain:
+        return "▒" if FUTURE in (above, below) else "█", ""
+    # A background has no gap to the next line, in every font.
+    return (" ", f"on {upper}") if upper == lower else ("▀", f"{upper} on {lower}")

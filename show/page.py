@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from command.program import plural
-from contract.batch import Batch, check_batch
+from contract.batch import check_batch
 from data.windows.document_filter import describe_excluded
 from data.windows.documents import Documents, MixedDocuments
 from experiment.experiment import Experiment
@@ -44,10 +44,14 @@ def experiment_facts(experiment: Experiment, documents: Documents | MixedDocumen
     common = _common_fields(experiment)
     windows = f"{plural(experiment.row_shape.examples_per_row, 'window')} per row"
     windows += ", planned so that the row is full" if experiment.batch_spec.plan else ""
+    schedule = []
+    if any(spec.ramp for spec in experiment.window_specs):
+        change = f"shares change linearly between steps {config['begin_step']:,} and {config['end_step']:,}"
+        schedule = [("schedule", f"{change}; held-out examples have the mean of the initial and the final shares")]
     notes = dict.fromkeys(denoiser.objective.device_note for denoiser in experiment.denoisers)
     return [
         ("objective", experiment.objective_name + (f", {own}" if len(experiment.denoisers) > 1 and own else "")),
-        *_schedule(experiment),
+        *schedule,
         *([("all denoisers", _written(common))] if common else []),
         ("architecture", _architecture(experiment)),
         ("batch", f"{plural(experiment.train.batch_size, 'row')}, {windows}"),
@@ -121,14 +125,6 @@ def _architecture(experiment: Experiment) -> str:
     return f"{shape.architecture}: {stacks[shape.architecture]}"
 
 
-def _schedule(experiment: Experiment) -> list[tuple[str, str]]:
-    if not any(spec.ramp for spec in experiment.window_specs):
-        return []
-    config = experiment.config["objective"]
-    change = f"shares change linearly between steps {config['begin_step']:,} and {config['end_step']:,}"
-    return [("schedule", f"{change}; held-out examples have the mean of the initial and the final shares")]
-
-
 def _common_fields(experiment: Experiment) -> dict[str, Any]:
     """Returns the fields that have the same value in all denoisers; none if there is a single denoiser."""
     first, *others = [vars(denoiser.objective) for denoiser in experiment.denoisers]
@@ -193,7 +189,10 @@ def make_page(experiment: Experiment, documents: Documents | MixedDocuments, *, 
     denoiser_ids, row_ids, errors = [], [], []
     for n in numbers:
         chunk = dataset[n]
-        errors += _errors(chunk.batch, experiment.model.architecture)
+        try:
+            check_batch(chunk.batch, experiment.model.architecture)
+        except ValueError as error:
+            errors.append(f"invalid batch: {error}")
         examples = examples_of(chunk)
         totals.add(examples.denoiser_ids, measure(examples, experiment.vocab))
         denoiser_ids.append(examples.denoiser_ids)
@@ -253,11 +252,3 @@ def choose(denoiser_ids: np.ndarray, row_ids: np.ndarray, num_examples: int) -> 
     ]
     distinct, priority = np.unique(np.concatenate(candidates), return_index=True)
     return np.sort(distinct[np.argsort(priority)][:num_examples])
-
-
-def _errors(batch: Batch, architecture: str) -> list[str]:
-    try:
-        check_batch(batch, architecture)
-    except ValueError as error:
-        return [f"invalid batch: {error}"]
-    return []

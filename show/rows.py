@@ -53,7 +53,7 @@ def runs(
     for part in np.split(np.arange(len(ids)), np.flatnonzero(~continues) + 1):
         if len(part):
             first = part[0]
-            text = tokenizer.decode_inside(ids[part]) if is_ordinary[first] else tokenizer.decode(ids[part])
+            text = tokenizer.decode(ids[part], inside=bool(is_ordinary[first]))
             found.append(Run(text, str(kinds[first]), bool(scored[first])))
     return found
 
@@ -115,11 +115,6 @@ class StackRow(NamedTuple):
     states: np.ndarray  # uint8 [L]: PADDING, NOT_SCORED or SCORED
     segment_ids: np.ndarray  # int [L]
 
-    @property
-    def facts(self) -> str:
-        """The number of positions that are not padding, as text."""
-        return f"{(self.states != PADDING).sum()} of {len(self.states)} positions used"
-
 
 class Row(NamedTuple):
     """One row of a batch, with some of its examples."""
@@ -130,16 +125,6 @@ class Row(NamedTuple):
     stack_rows: list[StackRow]
     examples: list[Example]  # those on the page
     pictures: list[Picture]
-
-    @property
-    def title(self) -> str:
-        """The row's place in the run, and how many examples share the row."""
-        return f"batch {self.batch}, row {self.row}: {plural(self.num_segments, 'example')}"
-
-    @property
-    def num_omitted(self) -> int:
-        """Examples of the row that are not on the page."""
-        return self.num_segments - len(self.examples)
 
 
 def rows_of(experiment: Experiment, chunk: Chunk, first_row: int, chosen: np.ndarray, number: int) -> list[Row]:

@@ -4,14 +4,13 @@ import io
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from html import escape
 from typing import NamedTuple
 
 import numpy as np
 from rich.cells import chop_cells
 from rich.console import Console
 from rich.table import Table
-from rich.terminal_theme import TerminalTheme
+from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
 from command.program import plural
@@ -30,6 +29,7 @@ STYLES = {
     "random": "bold red",
     "kept": "bold blue",
 }
+AS_WRITTEN = {"highlight": False, "markup": False, "emoji": False}  # options of rich's Console for text that is data
 _BRACKETS = "⟦", "⟧"  # around scored tokens, if the console cannot underline
 
 
@@ -97,6 +97,7 @@ def _pieces_of_run(run: Run, extra_style: str) -> list[_Piece]:
 
 _GUTTER = 10  # columns to the left of a text
 _MAX_CELLS = 48
+_COLUMN = 13  # the width of a statistic's column, with the space after it, at most
 
 
 def print_page(page: Page, console: Console) -> None:
@@ -153,7 +154,8 @@ def _legend(page: Page, plain: bool) -> list[Text]:
 
 
 def _print_row(row: Row, console: Console, plain: bool) -> None:
-    console.rule(Text(row.title, "bold"), style="dim", align="left")
+    title = f"batch {row.batch}, row {row.row}: {plural(row.num_segments, 'example')}"
+    console.rule(Text(title, "bold"), style="dim", align="left")
     for stack_row in row.stack_rows:
         _print_stack_row(stack_row, console)
     for example in row.examples:
@@ -167,13 +169,14 @@ def _print_row(row: Row, console: Console, plain: bool) -> None:
         _wrapped(console, Text("  "), Text(example.facts, "dim"))
         for section in example.sections:
             _print_section(section, console, plain)
-    if row.num_omitted:
-        _line(console, Text(f"  {plural(row.num_omitted, 'more example')} in this row", "dim"))
+    if omitted := row.num_segments - len(row.examples):
+        _line(console, Text(f"  {plural(omitted, 'more example')} in this row", "dim"))
 
 
 def _print_stack_row(stack_row: StackRow, console: Console) -> None:
     """Prints one line: the state of each position, and where segments begin."""
-    facts, length = f" {stack_row.facts}", len(stack_row.states)
+    length = len(stack_row.states)
+    facts = f" {np.count_nonzero(stack_row.states)} of {length} positions used"
     cells = max(min(console.width - _GUTTER - 1 - len(facts), length, _MAX_CELLS), 1)
     sampled = np.arange(cells) * length // cells
     states, segment_ids = stack_row.states[sampled], stack_row.segment_ids[sampled]
@@ -203,11 +206,14 @@ def _print_attention(row: Row, console: Console, plain: bool) -> None:
 
 def _print_statistics(page: Page, console: Console) -> None:
     _line(console, Text.assemble(("statistics", "bold"), f" of {page.measured_on}"))
-    for columns in _tables_of_columns(page, console.width):
+    names = max(len(name) for name in ("  expected", *page.statistics))
+    at_once = max((console.width - names) // _COLUMN, 1)
+    for begin in range(0, len(page.columns), at_once):
+        columns = page.columns[begin : begin + at_once]
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
         table.add_column("denoiser", no_wrap=True)
         for name in columns:
-            table.add_column(heading(name), justify="right", width=_column_width(page, name))
+            table.add_column(heading(name), justify="right")
         for denoiser, statistics in page.statistics.items():
             table.add_row(Text(denoiser, "bold"), *(_measured(name, statistics[name]) for name in columns))
             expected = [_expected(name, statistics[name]) for name in columns]
@@ -219,28 +225,6 @@ def _print_statistics(page: Page, console: Console) -> None:
         _wrapped(console, Text.assemble(("≠ ", "bold red")), Text(explanation))
     for note in page.notes:
         _wrapped(console, Text.assemble(("note: ", "bold")), Text(note))
-
-
-def _tables_of_columns(page: Page, width: int) -> list[list[str]]:
-    """Returns the statistics in groups whose tables are at most `width` columns wide."""
-    names = max(len(name) for name in ("denoiser", "  expected", *page.statistics))
-    tables, remaining = [[]], width - names
-    for name in page.columns:
-        needed = 2 + _column_width(page, name)
-        if needed > remaining and tables[-1]:
-            tables.append([])
-            remaining = width - names
-        tables[-1].append(name)
-        remaining -= needed
-    return tables
-
-
-def _column_width(page: Page, name: str) -> int:
-    """Returns the width of the longest word of the heading, or of the longest value, of statistic `name`."""
-    cells = heading(name).split()
-    for table in page.statistics.values():
-        cells += [_measured(name, table[name]).plain, _expected(name, table[name])]
-    return max(map(len, cells))
 
 
 def _measured(name: str, statistic: Statistic) -> Text:
@@ -274,95 +258,35 @@ def _line(console: Console, text: Text | str = "") -> None:
 
 
 _WIDTH = 110  # columns of a recorded page
-_THEME = TerminalTheme(
-    background=(20, 22, 26),
-    foreground=(227, 230, 234),
-    normal=[
-        (20, 22, 26),  # black
-        (255, 128, 120),  # red
-        (98, 208, 143),  # green
-        (226, 150, 40),  # yellow
-        (59, 118, 214),  # blue
-        (240, 139, 224),  # magenta
-        (90, 200, 210),  # cyan
-        (227, 230, 234),  # white
-    ],
-)
-_FONTS = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace'
-# rich fills the fields in braces. The fonts are the reader's: a picture in a document cannot load fonts.
-_SVG = f"""\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{width}} {{height}}" role="img">
-<title>TITLE</title>
-<style>
-.{{unique_id}}-matrix {{{{ font: {{char_height}}px/{{line_height}}px {_FONTS}; }}}}
-{{styles}}
-</style>
-<defs>
-{{lines}}
-</defs>
-<rect width="100%" height="100%" rx="10" fill="#14161a"/>
-<g transform="translate(9, 18)">
-{{backgrounds}}
-<g class="{{unique_id}}-matrix">
-{{matrix}}
-</g>
-</g>
-</svg>
-"""
-_HTML = f"""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>TITLE</title>
-<style>
-body {{{{ background: {{background}}; color: {{foreground}}; }}}}
-pre {{{{ font: 13px/1.35 {_FONTS}; }}}}
-{{stylesheet}}
-</style>
-</head>
-<body>
-<pre>{{code}}</pre>
-</body>
-</html>
-"""
+# In rich's SVG: a picture in a document cannot load fonts, and the reader has a monospaced one.
+_FONTS = re.compile(r"<!--.*?-->|@font-face \{.*?\}", re.DOTALL)
 
 
 def svg_page(page: Page) -> str:
     """Returns the title, the examples and the attention masks as an SVG picture, without facts and statistics."""
-    svg = _recorded(page, print_examples).export_svg(title=page.title, theme=_THEME, code_format=_SVG)
-    return svg.replace("TITLE", escape(page.title), 1).replace("><", ">\n<")
+    return _FONTS.sub("", _recorded(page, print_examples).export_svg(title=page.title, theme=SVG_EXPORT_THEME))
 
 
 def html_page(page: Page) -> str:
     """Returns the page as a self-contained HTML file."""
-    html = _recorded(page, print_page).export_html(theme=_THEME, code_format=_HTML)
-    return html.replace("TITLE", escape(page.title), 1)
+    return _recorded(page, print_page).export_html(theme=SVG_EXPORT_THEME)
 
 
 def html_examples(page: Page) -> str:
     """Returns the examples and the attention masks as a <pre> element, with its styles in it."""
-    console = _recorded(page, print_examples)
     style = "background: {background}; color: {foreground}; padding: 1em; overflow-x: auto"
-    return console.export_html(theme=_THEME, inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
+    return _recorded(page, print_examples).export_html(
+        theme=SVG_EXPORT_THEME, inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>'
+    )
 
 
 def _recorded(page: Page, print_part: Callable[[Page, Console], None]) -> Console:
     """Returns a console that recorded a part of the page. It depends on the page alone, not on the terminal."""
-    console = Console(
-        file=io.StringIO(),
-        record=True,
-        width=_WIDTH,
-        height=25,  # not read, but without a height rich ignores the width in a dumb terminal
-        force_terminal=True,
-        color_system="standard",
-        no_color=False,
-        legacy_windows=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
+    # The height is not read, but without it rich ignores the width in a dumb terminal.
+    size = {"width": _WIDTH, "height": 25, "legacy_windows": False}
+    colors = {"force_terminal": True, "color_system": "standard", "no_color": False}
+    console = Console(file=io.StringIO(), record=True, **size, **colors, **AS_WRITTEN)
     if print_part is print_examples:
-        console.print(Text(page.title, "bold"), soft_wrap=True)
+        _line(console, Text(page.title, "bold"))
     print_part(page, console)
     return console

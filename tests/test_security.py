@@ -156,7 +156,7 @@ def test_text_of_a_corpus_is_text_in_the_page_of_show(hostile_page):
     assert text.count(HOSTILE) >= 4, "the title, the denoiser, the mode token, the examples"
     svg = ElementTree.fromstring(svg_page(hostile_page))
     tags = {re.sub(r"{.*}", "", element.tag) for element in svg.iter()}
-    assert tags <= {"svg", "title", "style", "defs", "clipPath", "rect", "g", "text"}
+    assert tags <= {"svg", "title", "style", "defs", "clipPath", "rect", "circle", "g", "text"}
 
 
 def test_names_are_text_in_a_report():

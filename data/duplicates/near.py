@@ -119,23 +119,15 @@ def sharing_a_band(values: np.ndarray, documents: np.ndarray, jaccard: float = J
 
     values: uint32 [all documents, PERMUTATIONS].
     """
-    bands, _ = banding(jaccard)
+    bands, rows = banding(jaccard)
     shares = np.zeros(len(documents), bool)
     for band in range(bands):
-        _, inverse, counts = np.unique(
-            band_keys(values, documents, jaccard, band), return_inverse=True, return_counts=True
-        )
+        keys = np.full(len(documents), band, np.uint64)
+        for row in range(band * rows, (band + 1) * rows):
+            keys = mix64(keys * GOLDEN ^ values[documents, row])
+        _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
         shares |= counts[inverse] > 1
     return documents[shares]
-
-
-def band_keys(values: np.ndarray, documents: np.ndarray, jaccard: float, band: int) -> np.ndarray:
-    """Returns a hash of the signature values of `documents` in a band, uint64 [n]."""
-    _, rows = banding(jaccard)
-    keys = np.full(len(documents), band, np.uint64)
-    for row in range(band * rows, (band + 1) * rows):
-        keys = mix64(keys * GOLDEN ^ values[documents, row])
-    return keys
 
 
 def banding(jaccard: float) -> tuple[int, int]:

@@ -9,28 +9,20 @@ The corpus is read by one process and encoded by --workers others, by default on
 
 --verify reads all files of the store again and compares them with their checksums. Without this flag, a store of less
 than 256 MiB is verified whenever it is opened, and a larger one once in the background of a training run.
-
---beam=ARGUMENTS reads, encodes and compares the documents in pipelines of Apache Beam, on the machines of its runner,
-which must share the folder --cache_dir: --beam='--runner=DirectRunner --direct_num_workers=4'. The store is
-the same.
 """
 
-import functools
 import json
+import os
 import sys
 from pathlib import Path
+
+from absl import flags
 
 from command.flags import naming_flags
 from command.program import run_program
 from contract.errors import ConfigError
-from data.duplicates.near import sharing_a_band
-from data.prepare.beam import BeamPipelines, check_beam
-from data.prepare.flags import CORPUS_FLAGS, PrepareFlags, parse_flags
-from data.sources import Source
-from data.store.encode import encoded
-from data.store.progress import PrepareProgress
+from data.prepare.flags import CORPUS_FLAGS, define_corpus_flags, read_corpus
 from data.store.store import TokenStore, open_or_build
-from data.store.write import write_store
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.corpus_statistics import coverage_warnings, describe_coverage
 from data.windows.leak_guard import describe_copies
@@ -41,39 +33,25 @@ _REPORTED = (
     *("filters", "removed", "bytes_before_filters", "bytes_of_documents", "tokens_of_documents"),
 )
 
+_FLAGS = flags.FlagValues()
+define_corpus_flags(_FLAGS)
+flags.DEFINE_bool("verify", False, "Compare all files of the store with their checksums.", _FLAGS)
+flags.DEFINE_integer("workers", os.cpu_count() or 1, "Processes that encode documents.", 1, 4096, _FLAGS)
+flags.DEFINE_string("report", "", "Folder for report.json: lengths, and what the filters removed.", _FLAGS)
+
 
 def main(argv: list[str]) -> None:
     """Builds the token store, unless it exists, and prints its folder and contents. Raises ConfigError."""
-    given = parse_flags(argv, __doc__)
-    if given.report and Path(given.report).exists() and not Path(given.report).is_dir():
-        raise ConfigError(f"--report={given.report} is a file: name a folder")
-    if given.beam is not None:
-        check_beam(given.beam)
+    corpus = read_corpus(_FLAGS, argv, __doc__ or "")
+    if _FLAGS.report and Path(_FLAGS.report).exists() and not Path(_FLAGS.report).is_dir():
+        raise ConfigError(f"--report={_FLAGS.report} is a file: name a folder")
     with naming_flags(CORPUS_FLAGS):
-        _prepare(given)
-
-
-def _prepare(given: PrepareFlags) -> None:
-    tokenizer = make_tokenizer(given.corpus)
-    read = []
-
-    def make(folder: Path, source: Source) -> None:
-        read.append(PrepareProgress(source.num_bytes, lines=True))
-        encode, candidates = functools.partial(encoded, workers=given.workers), sharing_a_band
-        if given.beam is not None:
-            pipelines = BeamPipelines(given.beam, folder.parent)
-            encode, candidates = pipelines.encoded, pipelines.sharing_a_band
-        write_store(folder, source, given.corpus, tokenizer, read[0], encode, candidates)
-
-    store = open_or_build(given.corpus, tokenizer, make=make)
-    if given.verify:
-        print(f"verified         {store.verify():,} bytes in {len(store.meta['checksums'])} files")
-    _print_contents(store)
-    if given.report:
-        print(f"report           {_write_report(store, given.report)}")
-    for progress in read:
-        rates = f"{progress.num_bytes / 1e6 / progress.seconds:.1f} MB/s"
-        print(f"read             {progress.num_bytes / 1e6:,.1f} MB in {progress.seconds:,.1f} s ({rates})")
+        store = open_or_build(corpus, make_tokenizer(corpus), workers=_FLAGS.workers)
+        if _FLAGS.verify:
+            print(f"verified         {store.verify():,} bytes in {len(store.meta['checksums'])} files")
+        _print_contents(store)
+        if _FLAGS.report:
+            print(f"report           {_write_report(store, _FLAGS.report)}")
 
 
 def _write_report(store: TokenStore, folder: str) -> Path:

@@ -1,6 +1,8 @@
 """Random documents of both sides of the split of a corpus as text, before a tokenizer exists."""
 
-import dataclasses
+import types
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,33 +11,20 @@ from contract.rng import mix64, seed_bits
 from data.sources import Source
 from data.sources.files import text_digest
 from data.sources.filters import DocumentFilters, FilterConfig
-from data.sources.source import Skipped
-from data.windows.split import Split, is_heldout, label_digests, unit_of_texts
-
-_DOCUMENT = np.dtype(
-    [("num_bytes", np.int64), ("file_digest", np.uint64), ("digest", np.uint64), ("is_heldout", np.bool_)]
-)
+from data.sources.source import RawDocument, Skipped
+from data.windows.split import Split, is_heldout, unit_digests, unit_of
 
 
-@dataclasses.dataclass(frozen=True)
-class TextSample:
-    """Random documents of one side of a split.
+class TextSample(NamedTuple):
+    """Random documents of one side of a split."""
 
-    Attributes:
-      texts: prompts and texts, in the order of the source.
-      num_documents: how many documents `texts` is from.
-      num_bytes: of `texts` in UTF-8.
-      is_whole: whether these are all documents of that side.
-    """
-
-    texts: list[str]
-    num_documents: int
-    num_bytes: int
-    is_whole: bool
+    texts: list[str]  # prompts and texts, in the order of the source
+    num_documents: int  # that `texts` is from
+    num_bytes: int  # of `texts` in UTF-8
+    is_whole: bool  # whether these are all documents of that side
 
 
-@dataclasses.dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """How large a sample is: random documents are added until it has one of these.
 
     The document that reaches `max_bytes` is whole.
@@ -67,59 +56,53 @@ def draw_samples(
     Raises ConfigError as `split_documents` does, for a source that cannot be read, and for a side without text.
     """
     skipped = Skipped()
-    documents, labels, num_removed = _first_pass(source, filters, skipped)
-    if has_heldout_text or not len(documents):
-        is_held = documents["is_heldout"]
-    else:
-        is_one_text = bool((documents["file_digest"] == documents["file_digest"][0]).all())
-        unit = unit_of_texts(split, source.cut, is_one_text=is_one_text)
-        digests = documents["file_digest" if unit == "file" else "digest"]
-        is_held = is_heldout(label_digests(labels) if unit == "label" else digests, unit, split)
-    numbers = np.arange(len(documents), dtype=np.uint64)
+    documents = _columns(_kept(source, filters, skipped), source.cut)
+    is_held, num_bytes = documents.is_heldout, documents.num_bytes
+    if len(is_held) and not has_heldout_text:
+        unit = unit_of(documents, split)
+        is_held = is_heldout(unit_digests(documents, unit), unit, split)
+    numbers = np.arange(len(is_held), dtype=np.uint64)
     order = np.argsort(mix64(mix64(numbers ^ np.uint64(seed_bits(seed, "tokenizer")))))
     chosen = []
     for limits, side, purpose in ((train, ~is_held, "to train a tokenizer on"), (heldout, is_held, "to hold out")):
         if not side.any():
-            unreadable = f"{len(skipped.files)} unreadable files and {skipped.lines} unreadable lines"
             raise ConfigError(
-                f"{source.where} contains no document with text {purpose} (skipped {skipped.empty} empty documents, "
-                f"{unreadable}; data.filters removed {num_removed} documents): name another corpus"
+                f"{source.where} contains no document with text {purpose} that data.filters leaves ({skipped}): "
+                "name another corpus, or change the filters"
             )
         in_order = order[side[order]]
-        enough = np.searchsorted(np.cumsum(documents["num_bytes"][in_order]), limits.max_bytes) + 1
-        chosen.append(in_order[: min(enough, limits.num_documents)])
-    texts = _texts_of(source, filters, {int(number) for numbers in chosen for number in numbers})
-    samples = [
+        enough = np.searchsorted(np.cumsum(num_bytes[in_order]), limits.max_bytes) + 1
+        chosen.append(np.sort(in_order[: min(enough, limits.num_documents)]))
+    wanted, texts = set(np.concatenate(chosen).tolist()), {}
+    for number, document in enumerate(_kept(source, filters, Skipped())):
+        if number in wanted:
+            texts[number] = [text for text in (document.prompt, document.text) if text]
+    train_sample, heldout_sample = (
         TextSample(
-            [text for number in np.sort(numbers).tolist() for text in texts[number]],
+            [text for number in numbers.tolist() for text in texts[number]],
             len(numbers),
-            int(documents["num_bytes"][numbers].sum()),
+            int(num_bytes[numbers].sum()),
             len(numbers) == np.count_nonzero(is_held == held),
         )
         for held, numbers in enumerate(chosen)
-    ]
-    return samples[0], samples[1]
+    )
+    return train_sample, heldout_sample
 
 
-def _first_pass(source: Source, filters: FilterConfig, skipped: Skipped) -> tuple[np.ndarray, list[str], int]:
-    """Returns _DOCUMENT [n] and the labels of the documents that no filter removes, and how many are removed."""
-    measured, rows, labels, num_removed = DocumentFilters(filters), [], [], 0
-    for document in source.documents(skipped):
-        if measured.removed_by_text(document):
-            num_removed += 1
-            continue
+def _kept(source: Source, filters: FilterConfig, skipped: Skipped) -> Iterator[RawDocument]:
+    """Yields the documents that no filter removes."""
+    measured = DocumentFilters(filters)
+    return (document for document in source.documents(skipped) if not measured.removed_by_text(document))
+
+
+def _columns(documents: Iterator[RawDocument], cut: str) -> Any:
+    """Returns the columns that a TokenStore of `documents` would have and that a split reads, and their sizes."""
+    rows, labels = [], []
+    for document in documents:
         prompt, text = document.prompt.encode("utf-8"), document.text.encode("utf-8")
         rows.append((len(prompt) + len(text), document.file_digest, text_digest(prompt or text), document.is_heldout))
         labels.append(document.label)
-    return np.array(rows, _DOCUMENT), labels, num_removed
-
-
-def _texts_of(source: Source, filters: FilterConfig, numbers: set[int]) -> dict[int, list[str]]:
-    """Returns the prompt and the text of the documents with these numbers among those that no filter removes."""
-    measured, texts, number = DocumentFilters(filters), {}, 0
-    for document in source.documents(Skipped()):
-        if not measured.removed_by_text(document):
-            if number in numbers:
-                texts[number] = [text for text in (document.prompt, document.text) if text]
-            number += 1
-    return texts
+    names = ("num_bytes", "file_digests", "digests", "is_heldout")
+    columns = np.array(rows, list(zip(names, (np.int64, np.uint64, np.uint64, bool), strict=True)))
+    fields = {name: columns[name] for name in names} | {"labels": labels, "label_ids": np.arange(len(rows))}
+    return types.SimpleNamespace(**fields, meta={"cut": cut})

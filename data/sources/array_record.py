@@ -9,10 +9,8 @@ without the dataset's code and without the network: a missing dataset is an erro
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
-
-import numpy as np
 
 from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
@@ -27,21 +25,17 @@ _RECORDS = 32  # in memory at a time
 
 def open_array_record(corpus: CorpusConfig, path: str, field: str) -> Source:
     """Returns the corpus of the ArrayRecord files `path`."""
-    return files_source(corpus, path, field, corpus.document_per, _read_array_record)
-
-
-def _read_array_record(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
-    keys = {corpus.text_key, "label", "prompt", "response"}
-    yield from _read_records(file, keys, None, corpus, skipped)
+    keys = (corpus.text_key, "label", "prompt", "response")
+    return files_source(corpus, path, field, corpus.document_per, functools.partial(_read_records, keys, None, ()))
 
 
 def _read_records(
-    file: File,
-    keys: set[str],
+    keys: Sequence[str],
     num_records: int | None,
+    class_names: Sequence[str],
+    file: File,
     corpus: CorpusConfig,
     skipped: Skipped,
-    class_names: tuple[str, ...] = (),
 ) -> Iterator[RawDocument]:
     """Yields the documents of an ArrayRecord file, empty ones included.
 
@@ -76,7 +70,7 @@ def _records(file: File, num_records: int | None) -> Iterator[bytes]:
         ) from None
 
 
-def _fields(record: bytes, keys: set[str], text_key: str, class_names: tuple[str, ...]) -> Any:
+def _fields(record: bytes, keys: Sequence[str], text_key: str, class_names: Sequence[str]) -> Any:
     """Returns the fields of a record among `keys`. Raises InvalidRecord."""
     from google.protobuf.message import DecodeError
     from tensorflow_datasets.proto import tf_example_pb2
@@ -117,8 +111,11 @@ def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:
     if split not in info.splits:
         remedy = "use another dataset" if split == "train" else "set data.heldout_path to one of these"
         raise ConfigError(f"{where} has no split {split!r}, only {sorted(info.splits)}: {remedy}")
-    keys = _document_features(info.features, corpus.text_key, where)
-    names = _class_names(info.features["label"]) if "label" in keys else ()
+    try:
+        keys = document_keys(list(info.features), corpus.text_key, "feature")
+    except UnreadableFile as error:
+        raise ConfigError(f"{where} {error}") from None
+    names = tuple(getattr(info.features["label"], "names", ())) if "label" in keys else ()
     if info.file_format is None or info.file_format.value != "array_record":
         raise ConfigError(
             f"{where} is not in the format array_record, which has random access: {_how_to_prepare(corpus.path)}"
@@ -129,21 +126,11 @@ def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:
             raise ConfigError(f"{where} is in the bucket of {path_of_shard}: copy the dataset to this machine")
     shards = zip(paths, info.splits[split].shard_lengths, strict=True)
     num_bytes = int(info.splits[split].num_bytes) // len(paths)
-    parts = tuple(
-        file_part(
-            File(corpus.path, path), num_bytes, functools.partial(_read_shard, num_records, keys, names), corpus, field
-        )
-        for path, num_records in shards
-    )
+    reading = [(path, functools.partial(_read_records, keys, num_records, names)) for path, num_records in shards]
+    parts = tuple(file_part(File(corpus.path, path), num_bytes, read, corpus, field) for path, read in reading)
     files = [describe_file(path) for path in paths]
     identity = {"dataset": info.full_name, "files": files, "features": keys, "classes": names}
     return Source(f"{field}={path!r}", identity, corpus.document_per, parts)
-
-
-def _read_shard(
-    num_records: int, keys: list[str], names: tuple[str, ...], file: File, corpus: CorpusConfig, skipped: Skipped
-) -> Iterator[RawDocument]:
-    yield from _read_records(file, set(keys), num_records, corpus, skipped, names)
 
 
 def _open_dataset(path: str) -> Any:
@@ -156,37 +143,6 @@ def _open_dataset(path: str) -> Any:
         raise ConfigError(
             f"data.path={path!r} is not a prepared TFDS dataset ({reason}): {_how_to_prepare(path)}"
         ) from None
-
-
-def _document_features(features: Any, text_key: str, where: str) -> list[str]:
-    """Returns the features of the documents: data.text_key and "label", or "prompt" and "response".
-
-    Raises ConfigError for a dataset without them, and for one that is not text. Labels may be classes and integers.
-    """
-    from tensorflow_datasets.core.features import Text
-
-    try:
-        names = document_keys(list(features), text_key, "feature")
-    except UnreadableFile as error:
-        raise ConfigError(f"{where} {error}") from None
-    for name in names:
-        if isinstance(features[name], Text):
-            continue
-        if name != "label" or name == text_key:
-            raise ConfigError(f"{where}: feature {name!r} is {features[name]}, and not text: set data.text_key")
-        if features[name].shape != () or not np.issubdtype(features[name].np_dtype, np.integer):
-            raise ConfigError(
-                f"{where}: feature 'label' is {features[name]}, and neither a class, an integer nor text: write the "
-                "texts to parquet files without it, for data.source='parquet'"
-            )
-    return names
-
-
-def _class_names(label: Any) -> tuple[str, ...]:
-    """Returns the names of the classes of a feature, () for one whose values are no classes."""
-    from tensorflow_datasets.core.features import ClassLabel
-
-    return tuple(label.names) if isinstance(label, ClassLabel) else ()
 
 
 def _how_to_prepare(path: str) -> str:

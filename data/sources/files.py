@@ -41,16 +41,13 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
             raise ConfigError(f"{field}={data_path!r} has nothing before or after a comma: remove the comma")
         where = f"{field}={pattern.strip()!r}"
         check_access(pattern.strip(), where)
-        find = _find_in_bucket if in_bucket(pattern.strip()) else _find
-        paths |= dict.fromkeys(find(pattern.strip(), where))
+        found = find_objects(pattern.strip()) if in_bucket(pattern.strip()) else _find(pattern.strip(), where)
+        if not found:
+            raise ConfigError(
+                f"{where} contains no regular file (hidden files are ignored): name files, folders or globs"
+            )
+        paths |= dict.fromkeys(found)
     return list(paths)
-
-
-def _find_in_bucket(pattern: str, where: str) -> list[str]:
-    found = find_objects(pattern)
-    if not found:
-        raise ConfigError(f"{where} names no file in that bucket: name files, folders or globs, separated by commas")
-    return found
 
 
 def _find(pattern: str, where: str) -> list[str]:
@@ -64,10 +61,7 @@ def _find(pattern: str, where: str) -> list[str]:
     else:
         raise ConfigError(f"{where} does not exist: name files, folders or globs, separated by commas")
     files = [file for path in found for file in (_walk(path, where) if os.path.isdir(path) else [path])]
-    files = [os.path.abspath(file) for file in files if os.path.isfile(file) or not os.path.exists(file)]
-    if not files:
-        raise ConfigError(f"{where} contains no regular file (hidden files are ignored): name a file or another folder")
-    return files
+    return [os.path.abspath(file) for file in files if os.path.isfile(file) or not os.path.exists(file)]
 
 
 def _walk(folder: str, where: str) -> list[str]:

@@ -18,14 +18,12 @@ from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
 from data.sources.files import describe_file, expand_home
 from data.sources.from_files import UnreadableFile, check_unchanged
-from data.sources.parquet import document_columns, read_rows
-from data.sources.records import class_name
+from data.sources.parquet import read_rows
+from data.sources.records import class_name, document_keys
 from data.sources.source import Part, RawDocument, Skipped, Source, skip_empty
 from files.paths import check_path, in_bucket
 
 _ROWS = 1024  # in memory at a time
-_ROWS_OF_PART = 20 * _ROWS
-_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"  # the last bytes of a whole Arrow stream
 _NAME = re.compile(r"(?P<name>[^@:]+)(?:@(?P<revision>[^:]+))?(?::(?P<split>.+))?")
 
 
@@ -52,28 +50,23 @@ def open_hf(corpus: CorpusConfig, path: str, field: str) -> Source:
     dataset = _load(address, where)
     fingerprint = dataset._fingerprint  # of the revision, the configuration, the split, and the files of a folder
     try:
-        columns = document_columns(dataset.features.arrow_schema, corpus.text_key)
+        columns = document_keys(dataset.column_names, corpus.text_key, "column")
     except UnreadableFile as error:
         raise ConfigError(f"{where} {error}") from None
     label = dataset.features.get("label")
     names = tuple(getattr(label, "names", ())) if "label" in columns else ()
     dataset, files = dataset.select_columns(columns).with_format("arrow"), _saved_files(dataset, address)
-    num_bytes = dataset.data.nbytes // max(len(dataset), 1)  # of a row
-    parts = []
-    for begin in range(0, len(dataset), _ROWS_OF_PART):
-        rows = range(begin, min(begin + _ROWS_OF_PART, len(dataset)))
-        read = functools.partial(_read, dataset, rows, names, files, corpus)
-        parts.append(Part(f"{corpus.path}, rows {rows.start} to {rows.stop - 1}", num_bytes * len(rows), read))
+    num_bytes = dataset.data.nbytes
+    part = Part(corpus.path, num_bytes, functools.partial(_read, dataset, names, files, corpus))
     identity = {"files": [(f"{address.name}:{address.split}", fingerprint), *files]}
-    return Source(f"{field}={path!r}", identity, corpus.document_per, tuple(parts))
+    return Source(f"{field}={path!r}", identity, corpus.document_per, (part,))
 
 
 def _read(
-    dataset: Any, rows: range, names: tuple[str, ...], files: list[tuple], corpus: CorpusConfig, skipped: Skipped
+    dataset: Any, names: tuple[str, ...], files: list[tuple], corpus: CorpusConfig, skipped: Skipped
 ) -> Iterator[RawDocument]:
-    tables = (dataset[row : min(row + _ROWS, rows.stop)] for row in rows[::_ROWS])
-    tables = (_with_class_names(table, names) for table in tables)
-    yield from skip_empty(read_rows(tables, corpus.path, rows.start, corpus, skipped), skipped)
+    tables = (_with_class_names(dataset[row : row + _ROWS], names) for row in range(0, len(dataset), _ROWS))
+    yield from skip_empty(read_rows(tables, corpus.path, corpus, skipped), skipped)
     for file in files:
         check_unchanged(file)
 
@@ -139,18 +132,13 @@ def _is_saved(address: _Address) -> bool:
 
 
 def _check_whole(folder: str, where: str) -> None:
-    """Raises ConfigError for files of `save_to_disk` in `folder` that were cut off, or are not all there.
+    """Raises ConfigError for a folder that `save_to_disk` did not finish: it writes state.json after data-*.arrow.
 
-    The library writes the files data-*-of-*.arrow first and state.json last. It would read an Arrow file that was cut
-    off between two batches of rows as a shorter one, and a folder without state.json as a folder of files.
+    The library would read a folder without state.json as a folder of files.
     """
     for path in sorted(Path(folder).glob("**/data-*-of-*.arrow")):
         if not (path.parent / "state.json").exists():
             raise ConfigError(f"{where}: {path.parent} has no state.json: save_to_disk was interrupted: save it again")
-        with open(path, "rb") as file:
-            file.seek(max(path.stat().st_size - len(_END_OF_STREAM), 0))
-            if file.read() != _END_OF_STREAM:
-                raise ConfigError(f"{where}: {path} is incomplete: save the dataset again")
 
 
 def _saved_files(dataset: Any, address: _Address) -> list[tuple[str, int, int]]:

@@ -1,5 +1,7 @@
 """data.source="parquet", and the rows of Arrow tables: a document in each row. Only its columns are read."""
 
+import functools
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,7 +20,7 @@ def open_parquet(corpus: CorpusConfig, path: str, field: str) -> Source:
 
 
 def _read_parquet(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
-    yield from read_rows(_batches(file, corpus.text_key), file.name, 0, corpus, skipped)
+    yield from read_rows(_batches(file, corpus.text_key), file.name, corpus, skipped)
 
 
 def _batches(file: File, text_key: str) -> Iterator[Any]:
@@ -32,7 +34,7 @@ def _batches(file: File, text_key: str) -> Iterator[Any]:
         # Checksums are checked where the file has them. Pages are read one at a time, and not a row group, for memory.
         options = {"page_checksum_verification": True, "pre_buffer": False, "buffer_size": _READ_AHEAD}
         with parquet.ParquetFile(file.path, **options) as table:
-            columns = document_columns(table.schema_arrow, text_key)
+            columns = document_keys(table.schema_arrow.names, text_key, "column")
             for batch in table.iter_batches(_ROWS, columns=columns):
                 num_rows += batch.num_rows
                 yield batch
@@ -42,42 +44,17 @@ def _batches(file: File, text_key: str) -> Iterator[Any]:
         raise UnreadableFile(f"is not a whole parquet file ({' '.join(str(error).split())}): fix the file") from None
 
 
-def document_columns(schema: Any, text_key: str) -> list[str]:
-    """Returns the columns of the documents: data.text_key and "label", or "prompt" and "response".
+def read_rows(batches: Iterable[Any], name: str, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+    """Yields the documents of tables with the columns `document_keys`, empty ones included.
 
-    schema: a pyarrow.Schema. Raises UnreadableFile for a table without them, for two columns of one name, and for a
-    column that is neither text nor bytes. Labels may be integers.
+    batches: pyarrow.RecordBatches or Tables. name: of the file or dataset.
     """
-    import pyarrow
-
-    names = document_keys(schema.names, text_key, "column")
-    for name in names:
-        if (count := schema.names.count(name)) > 1:
-            raise UnreadableFile(f"has {count} columns {name!r}: rename all but one of them")
-        found = schema.field(name).type
-        kind = found.value_type if pyarrow.types.is_dictionary(found) else found
-        is_text = any(is_type(kind) for is_type in _text_types(pyarrow.types))
-        if not (is_text or (name == "label" != text_key and pyarrow.types.is_integer(kind))):
-            remedy = "rename this column" if name == "label" != text_key else "set data.text_key"
-            kinds = "text or integers" if name == "label" != text_key else "text"
-            raise UnreadableFile(f"has the type {found} in column {name!r}, which must be {kinds}: {remedy}")
-    return names
-
-
-def read_rows(
-    batches: Iterable[Any], name: str, first_row: int, corpus: CorpusConfig, skipped: Skipped
-) -> Iterator[RawDocument]:
-    """Yields the documents of tables with the columns `document_columns`, empty ones included.
-
-    batches: pyarrow.RecordBatches or Tables. name: of the file or dataset. first_row: the number of the first row.
-    """
-    row = first_row
+    row = itertools.count()
     for batch in batches:
         columns = [_values(batch.column(index)) for index in range(batch.num_columns)]
         for values in zip(*columns, strict=True):
-            fields = dict(zip(batch.schema.names, values, strict=True))
-            yield from read_record(name, f"{name}, row {row}", lambda fields=fields: _decoded(fields), corpus, skipped)
-            row += 1
+            read_fields = functools.partial(_decoded, dict(zip(batch.schema.names, values, strict=True)))
+            yield from read_record(name, f"{name}, row {next(row)}", read_fields, corpus, skipped)
 
 
 def _text_types(types: Any) -> tuple:

@@ -8,9 +8,7 @@ A record has a prompt and its response, or a text and optionally its label. Othe
 data.text_key is the key of the text: "text", or another one. A label may be an integer, and null is no label.
 """
 
-import codecs
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -28,31 +26,13 @@ class InvalidRecord(ValueError):
 
 
 def read_object(line: bytes) -> Any:
-    """Returns the JSON value of a line.
-
-    Raises InvalidRecord for a line that is not UTF-8 or not JSON, and for an object that has a key twice: RFC 8259,
-    section 4, leaves open which of the values counts. Objects in this object may: no document is made of them.
-    """
-    last_pairs: list[tuple[str, Any]] = []  # of the object that ends last, which contains the others
-
-    def keep_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        last_pairs[:] = pairs
-        return dict(pairs)
-
-    if line.startswith(codecs.BOM_UTF8):
-        raise InvalidRecord("begins with a byte order mark (U+FEFF): a file may have one, at its start")
+    """Returns the JSON value of a line. Raises InvalidRecord for a line that is not UTF-8 or not JSON."""
     try:
-        value = json.loads(line.decode("utf-8"), object_pairs_hook=keep_pairs)
+        return json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise InvalidRecord(f"is not UTF-8 (byte {error.start} of the line)") from None
-    except json.JSONDecodeError as error:
-        raise InvalidRecord(f"is not JSON ({error.msg}, column {error.colno})") from None
-    except (ValueError, RecursionError) as error:  # an integer of too many digits, objects in thousands of others
-        raise InvalidRecord(f"is not JSON that can be read ({str(error).partition(';')[0]})") from None
-    if isinstance(value, dict) and len(value) < len(last_pairs):
-        [(repeated, _)] = Counter(key for key, _ in last_pairs).most_common(1)
-        raise InvalidRecord(f"has the key {repeated!r} more than once")
-    return value
+    except (ValueError, RecursionError) as error:  # also integers of too many digits, objects in thousands of others
+        raise InvalidRecord(f"is not JSON ({str(error).partition(';')[0]})") from None
 
 
 def document_keys(names: Sequence[str], text_key: str, kind: str) -> list[str]:

@@ -25,6 +25,11 @@ class Skipped:
     lines: int = 0  # invalid lines of JSON-lines files, rows and records, with data.on_unreadable="skip"
     first_line: str = ""  # where the first of those lines is: "file:line", or "file, row 3"
 
+    def __str__(self) -> str:
+        """Returns the counts, for messages."""
+        unreadable = f"{len(self.files)} unreadable files and {self.lines} unreadable lines or records"
+        return f"skipped {self.empty} empty documents, {unreadable}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Part:

@@ -84,7 +84,8 @@ def documented_functions(module: str) -> Iterator[tuple[str, str]]:
         tree = ast.parse(module)
     for function in _functions(tree):
         first, docstring_end, last = function.lineno, function.body[0].end_lineno, function.end_lineno
-        if len(function.body) < 2 or not _is_docstring(function.body[0]) or function.body[1].lineno <= docstring_end:
+        has_both = len(function.body) > 1 and ast.get_docstring(function, clean=False) is not None
+        if not has_both or function.body[1].lineno <= docstring_end:
             continue
         text = _lines(textwrap.dedent("".join(lines[first - 1 : last])))
         prompt_lines = docstring_end - first + 1
@@ -104,11 +105,3 @@ def _functions(statement: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFuncti
                 yield child
             else:
                 yield from _functions(child)
-
-
-def _is_docstring(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
-    )

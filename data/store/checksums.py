@@ -67,7 +67,7 @@ def damaged(folder: Path | str, error: Exception) -> ConfigError:
     )
 
 
-class BackgroundVerification:
+class BackgroundVerification(threading.Thread):
     """Verifies a large store in a thread, once: this machine remembers for a month that a store was whole.
 
     Args:
@@ -76,23 +76,18 @@ class BackgroundVerification:
     """
 
     def __init__(self, folder: Path, meta: Mapping[str, Any]):
+        super().__init__(name="verify-store", daemon=True)
         self._folder, self._meta = folder, meta
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="verify-store", daemon=True)
         if not (is_small(meta) or was_verified(folder, meta)):
-            self._thread.start()
+            self.start()
 
     def check(self) -> None:
         """Raises ConfigError if damage has been found so far."""
         if self._error is not None:
             raise damaged(self._folder, self._error)
 
-    def wait(self) -> None:
-        """Returns at the end of the verification."""
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
+    def run(self) -> None:
         try:
             verify(self._folder, self._meta)
         except (OSError, ValueError) as error:
@@ -104,34 +99,26 @@ class BackgroundVerification:
 def was_verified(folder: Path, meta: Mapping[str, Any]) -> bool:
     """Returns whether `remember_verified` was called within the last month, and no file has been written since."""
     with contextlib.suppress(OSError):
-        path = _marker(folder)
-        is_recent = time.time() - path.stat().st_mtime < _VERIFIED_SECONDS
-        return is_recent and path.read_text(encoding="utf-8") == _identity(folder, meta)
+        return time.time() - _marker(folder, meta).stat().st_mtime < _VERIFIED_SECONDS
     return False
 
 
 def remember_verified(folder: Path, meta: Mapping[str, Any]) -> None:
     """Remembers on this machine that a store is whole, unless this user has no folder to write to."""
     with contextlib.suppress(OSError):
-        path = _marker(folder)
+        path = _marker(folder, meta)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_identity(folder, meta), encoding="utf-8")
+        path.touch()
 
 
-def _marker(folder: Path) -> Path:
-    """Returns the file that remembers the store `folder` of this host."""
-    place = f"{socket.gethostname()}\n{os.path.realpath(folder)}"
-    name = hashlib.blake2b(os.fsencode(place), digest_size=16).hexdigest()
-    return Path(os.path.expanduser(_VERIFIED_STORES), name)
-
-
-def _identity(folder: Path, meta: Mapping[str, Any]) -> str:
-    """Returns a text that changes when a file of the store is written or replaced."""
-    files = {}
+def _marker(folder: Path, meta: Mapping[str, Any]) -> Path:
+    """Returns the file that remembers the store `folder` of this host, another one when a file has been written."""
+    identity = [socket.gethostname(), os.path.realpath(folder), meta["meta_checksum"]]
     for name in meta["file_sizes"]:
         info = (folder / name).stat()
-        files[name] = [info.st_size, info.st_mtime_ns, info.st_ino]
-    return json.dumps([meta["meta_checksum"], files])
+        identity += [name, info.st_size, info.st_mtime_ns, info.st_ino]
+    name = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
+    return Path(os.path.expanduser(_VERIFIED_STORES), name)
 
 
 def _checksum_of(meta: Mapping[str, Any]) -> str:

@@ -19,21 +19,21 @@ from contract.errors import ConfigError
 from data.duplicates.near import MAX_DOCUMENTS, MinHasher
 from data.sources.config import CorpusConfig
 from data.sources.files import text_digest
-from data.sources.filters import DocumentFilters, length_class
+from data.sources.filters import DocumentFilters, length_classes
 from data.sources.source import RawDocument, Skipped, Source
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 
-DOCUMENT = np.dtype(
+DOCUMENT = np.dtype(  # the arrays of the store that are columns of its documents, and what other arrays are made from
     [
-        ("num_tokens", np.int64),  # with EOS
         ("text_bytes", np.int64),
         ("token_bytes", np.int64),
-        ("digest", np.uint64),
-        ("text_digest", np.uint64),
-        ("file_digest", np.uint64),
-        ("num_shingles", np.int64),
-        ("prompt_length", np.int32),
+        ("digests", np.uint64),
+        ("text_digests", np.uint64),
+        ("file_digests", np.uint64),
+        ("prompt_lengths", np.int32),
         ("is_heldout", np.bool_),
+        ("num_tokens", np.int64),  # with EOS
+        ("num_shingles", np.int64),
     ]
 )
 SAMPLED_TEXTS = 64  # the first documents of a corpus, which are decoded again
@@ -72,7 +72,7 @@ class Chunk:
     samples: dict[int, tuple[str, str] | None]
     skipped_empty: int
     removed: dict[str, tuple[int, int]]
-    lengths: collections.Counter[str]
+    lengths: dict[str, int]
 
 
 def num_ids(tokenizer: Tokenizer) -> int:
@@ -101,9 +101,9 @@ class Encoder:
         prompt length would then be correct: part of the response would be unscored, or part of the prompt scored.
         """
         dtype, eos = token_dtype(self._tokenizer), np.array([self._tokenizer.vocab.eos])
-        chunk = Chunk(len(documents), 0, np.zeros(0, DOCUMENT), [], [], eos, eos, eos, {}, 0, {}, collections.Counter())
+        chunk = Chunk(len(documents), 0, np.zeros(0, DOCUMENT), [], [], eos, eos, eos, {}, 0, {}, {})
         rows: list[tuple] = []
-        tokens, signatures, sets = [], [], []
+        tokens, signatures, sets, lengths = [], [], [], []
         for number, document in enumerate(documents):
             prompt_bytes, text_bytes = document.prompt.encode("utf-8"), document.text.encode("utf-8")
             num_bytes = len(prompt_bytes) + len(text_bytes)
@@ -116,7 +116,7 @@ class Encoder:
                     chunk.skipped_empty += 1
                     continue
                 removed_by = self._filters.removed_by_tokens(document, prompt.size + text.size)
-            chunk.lengths[length_class(num_bytes)] += 1
+            lengths.append(num_bytes)
             if removed_by:
                 before = chunk.removed.get(removed_by, (0, 0))
                 chunk.removed[removed_by] = before[0] + 1, before[1] + num_bytes
@@ -131,22 +131,22 @@ class Encoder:
                 sets.append(shingles)
             spelled = self._tokenizer.num_bytes(prompt) + self._tokenizer.num_bytes(text)
             row = (
-                prompt.size + text.size + 1,
                 num_bytes,
                 spelled - self._tokenizer.dummy_bytes * (1 + bool(prompt.size)),
                 # All responses to one prompt have the same digest, and are on the same side of a split by document.
                 text_digest(prompt_bytes or text_bytes),
                 text_digest(prompt_bytes + text_bytes),
                 document.file_digest,
-                len(shingles),
                 prompt.size,
                 document.is_heldout,
+                prompt.size + text.size + 1,
+                len(shingles),
             )
             rows.append(row)  # in the order of DOCUMENT
             chunk.names.append(document.name)
             chunk.labels.append(document.label)
             tokens += [prompt, text, eos]
-        chunk.documents = np.array(rows, DOCUMENT)
+        chunk.documents, chunk.lengths = np.array(rows, DOCUMENT), length_classes(np.array(lengths, np.int64))
         chunk.tokens = _joined(tokens, dtype)
         chunk.signatures, chunk.sets = _joined(signatures, np.uint32), _joined(sets, np.uint32)
         return chunk
@@ -166,7 +166,7 @@ def _joined(arrays: list[np.ndarray], dtype: Any) -> np.ndarray:
     return np.concatenate([np.zeros(0, np.uint8), *arrays], dtype=dtype, casting="unsafe")
 
 
-def chunks_of(documents: Iterable[RawDocument]) -> Iterator[tuple[list[RawDocument], int]]:
+def _chunks_of(documents: Iterable[RawDocument]) -> Iterator[tuple[list[RawDocument], int]]:
     """Yields the documents in lists of bounded size, and the number of the first document of each."""
     chunk: list[RawDocument] = []
     first = num_characters = 0
@@ -187,7 +187,7 @@ def encoded(
 
     skipped: counts what is skipped. Raises ConfigError for what cannot be read, and for a worker that was killed.
     """
-    chunks = chunks_of(source.documents(skipped))
+    chunks = _chunks_of(source.documents(skipped))
     if workers == 1 or source.num_bytes < _SMALL_BYTES:
         encoder = Encoder(corpus, tokenizer)
         yield from (encoder.encode(*chunk) for chunk in chunks)
@@ -216,7 +216,7 @@ def _start_worker() -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def encoder_of(corpus: CorpusConfig, fingerprint: str) -> Encoder:
+def _encoder_of(corpus: CorpusConfig, fingerprint: str) -> Encoder:
     """Returns the encoder of a worker. Raises ConfigError where its tokenizer is not the one with `fingerprint`."""
     tokenizer = make_tokenizer(corpus)
     if tokenizer.fingerprint != fingerprint:
@@ -225,7 +225,7 @@ def encoder_of(corpus: CorpusConfig, fingerprint: str) -> Encoder:
 
 
 def _encode_in_worker(corpus: CorpusConfig, fingerprint: str, documents: list[RawDocument], first: int) -> Chunk:
-    return encoder_of(corpus, fingerprint).encode(documents, first)
+    return _encoder_of(corpus, fingerprint).encode(documents, first)
 
 
 def _end_with_parent() -> None:

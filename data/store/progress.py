@@ -14,18 +14,17 @@ class PrepareProgress:
 
     Attributes:
       num_bytes, num_documents: what has been read.
-      seconds: since the object was made.
     """
 
-    def __init__(self, total_bytes: int, *, bar: bool = True, lines: bool = False):
-        """total_bytes: approximate. bar, lines: whether to show either, where it is possible."""
+    def __init__(self, total_bytes: int, *, shown: bool = True):
+        """total_bytes: approximate."""
         self.num_bytes = self.num_documents = 0
         self._total, self._began, self._last_line = total_bytes, time.monotonic(), time.monotonic()
         console = Console(stderr=True)
-        self._lines = lines and not console.is_interactive
+        self._lines = shown and not console.is_interactive
         columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), DownloadColumn()]
         columns += [TextColumn("{task.fields[rates]}"), TimeRemainingColumn()]
-        self._bar = Progress(*columns, console=console, transient=True, disable=not (bar and console.is_interactive))
+        self._bar = Progress(*columns, console=console, transient=True, disable=not (shown and console.is_interactive))
         self._task = self._bar.add_task("tokenizing", total=total_bytes, rates="")
 
     def __enter__(self) -> "PrepareProgress":
@@ -35,15 +34,11 @@ class PrepareProgress:
     def __exit__(self, *_) -> None:
         self._bar.stop()
 
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
-
     def add(self, num_bytes: int, num_documents: int) -> None:
         """Counts what has been read since the last call."""
         self.num_bytes += num_bytes
         self.num_documents += num_documents
-        seconds = max(self.seconds, 1e-9)
+        seconds = max(time.monotonic() - self._began, 1e-9)
         rates = f"{self.num_bytes / 1e6 / seconds:,.1f} MB/s, {self.num_documents / seconds:,.0f} documents/s"
         self._bar.update(self._task, completed=min(self.num_bytes, self._total), rates=rates)
         if self._lines and time.monotonic() - self._last_line > _LINE_SECONDS:

@@ -29,7 +29,7 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -78,20 +78,6 @@ class TokenStore:
         prompt_lengths, label_ids, unigram_counts, file_digests, text_digests, is_heldout: as in the module's table.
     """
 
-    offsets: np.ndarray
-    digests: np.ndarray
-    duplicate_ids: np.ndarray
-    near_duplicate_pairs: np.ndarray
-    text_bytes: np.ndarray
-    token_bytes: np.ndarray
-    name_ids: np.ndarray
-    prompt_lengths: np.ndarray
-    label_ids: np.ndarray
-    unigram_counts: np.ndarray
-    file_digests: np.ndarray
-    text_digests: np.ndarray
-    is_heldout: np.ndarray
-
     def __init__(self, folder: Path):
         """Verifies the sizes of all files, and the checksums too unless the store is large (data/store/checksums.py).
 
@@ -108,8 +94,8 @@ class TokenStore:
                 verify(folder, self.meta)
             # Plain arrays over the maps: indexing an np.memmap is several times slower.
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
-            for name in TokenStore.__annotations__:
-                setattr(self, name, np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")))
+            for path in folder.glob("*.npy"):
+                setattr(self, path.stem, np.asarray(np.load(path, mmap_mode="r")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 raise ConfigError(f"token store {folder} cannot be read: {describe_os_error(error) or error}") from None
@@ -201,7 +187,7 @@ def open_or_build(
     *,
     progress: bool = True,
     new_store_dir: str | None = None,
-    make: Callable[[Path, Source], None] | None = None,
+    workers: int = 1,
     source: Source | None = None,
 ) -> TokenStore:
     """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
@@ -215,9 +201,9 @@ def open_or_build(
     Args:
       corpus: the config of the corpus.
       tokenizer: that of the corpus.
-      progress: show a bar while building, if standard error is a terminal.
+      progress: show a bar while building, or lines if standard error is no terminal.
       new_store_dir: another folder to look into and to build in, for a config that somebody else may have written.
-      make: builds the store in a folder from the source, in another way than in this process alone.
+      workers: the processes that encode documents; 1: this one.
       source: the corpus, if it is open already.
 
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
@@ -241,11 +227,8 @@ def open_or_build(
             else:
                 check_writable(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
                 check_heldout(source, corpus)
-                if make is None:
-                    shown = PrepareProgress(source.num_bytes, bar=progress)
-                    write_store(folder, source, corpus, tokenizer, shown)
-                else:
-                    make(folder, source)
+                shown = PrepareProgress(source.num_bytes, shown=progress)
+                write_store(folder, source, corpus, tokenizer, shown, workers)
         if shared is not None and not in_cache:
             for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
                 copy_file(path, f"{shared}/{path.name}")
@@ -257,11 +240,6 @@ def open_or_build(
     store = TokenStore(folder)
     if corpus.heldout_path and not store.is_heldout[-1]:  # its texts have no tokens
         raise no_heldout_text(corpus)
-    if store.name != name:
-        raise ConfigError(
-            f"token store {folder} contains another corpus, the store {store.name}, which was renamed: "
-            "delete that folder, and the next run rebuilds it"
-        )
     return store
 
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +32,6 @@ from data.tokenizers.tokenizer import Tokenizer
 _STALE_SECONDS = 24 * 3600
 _PIECE_TOKENS = 1 << 20  # in memory at the same time
 _REMOVED_AS = {1: "exact_duplicates", 2: "near_duplicates"}
-# Array of the store -> the column of encoded documents that it is.
-_COLUMNS = {
-    "digests": "digest",
-    "text_digests": "text_digest",
-    "file_digests": "file_digest",
-    "text_bytes": "text_bytes",
-    "token_bytes": "token_bytes",
-    "prompt_lengths": "prompt_length",
-    "is_heldout": "is_heldout",
-}
-# Yields the documents of a corpus in order, encoded: data.store.encode.encoded or data.prepare.beam.encoded_in_beam.
-Encode = Callable[[Source, CorpusConfig, Tokenizer, Skipped], Iterator[Chunk]]
-# Returns the documents that are candidates for pairs: data.duplicates.near.sharing_a_band or one by Beam.
-Candidates = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
 
 
 def write_store(
@@ -54,8 +40,7 @@ def write_store(
     corpus: CorpusConfig,
     tokenizer: Tokenizer,
     progress: PrepareProgress,
-    encode: Encode = encoded,
-    candidates: Candidates = sharing_a_band,
+    workers: int = 1,
 ) -> None:
     """Writes the token store `folder`, which gets its name when it is complete.
 
@@ -69,13 +54,13 @@ def write_store(
     work = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
     work.mkdir()
     try:
-        with progress, _Writer(work, tokenizer) as writer:
-            for chunk in encode(source, corpus, tokenizer, writer.skipped):
+        with progress, contextlib.closing(_Writer(work, tokenizer)) as writer:
+            for chunk in encoded(source, corpus, tokenizer, writer.skipped, workers=workers):
                 writer.append(chunk)
                 progress.add(chunk.bytes_read, chunk.num_read)
             progress.stage("writing the token store")
             writer.close()
-            store = writer.finish(folder.name, source, corpus.filters, candidates)
+            store = writer.finish(folder.name, source, corpus.filters)
         try:
             os.rename(store, folder)
         except OSError:
@@ -117,12 +102,6 @@ class _Writer:
         self._lengths: collections.Counter[str] = collections.Counter()
         self._num_read = 0
 
-    def __enter__(self) -> "_Writer":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.close()
-
     def close(self) -> None:
         for file in self._files.values():
             file.close()
@@ -142,7 +121,7 @@ class _Writer:
             self._removed[name] += counts
         self._lengths.update(chunk.lengths)
 
-    def finish(self, name: str, source: Source, filters: FilterConfig, candidates: Candidates) -> Path:
+    def finish(self, name: str, source: Source, filters: FilterConfig) -> Path:
         """Writes the store to a new folder, which is returned. meta.json is written last.
 
         name: of the store. source, filters: of the corpus. Raises ConfigError where no document of it remains, OSError.
@@ -153,19 +132,19 @@ class _Writer:
         is_searched = filters.remove_duplicates == "near" or self._num_read <= MAX_DOCUMENTS
         signatures = self._signatures(documents["num_shingles"]) if is_searched else None
         name_ids, label_ids = (np.concatenate(self._text_ids[kind]) for kind in ("name", "label"))
-        copies = _copies(documents, label_ids, filters, signatures, candidates)
+        copies = _copies(documents, label_ids, filters, signatures)
         for reason, kind in _REMOVED_AS.items():
             if (chosen := copies == reason).any():
                 self._removed[kind] += chosen.sum(), documents["text_bytes"][chosen].sum()
         kept = np.flatnonzero(copies == 0)
-        arrays = {array: documents[column][kept] for array, column in _COLUMNS.items()}
+        arrays = {name: documents[name][kept] for name in DOCUMENT.names[:-2]}
         arrays["offsets"] = np.append(0, np.cumsum(documents["num_tokens"][kept]))
         arrays["name_ids"], names = _renumbered(name_ids[kept], self._texts["name"])
         arrays["label_ids"], labels = _renumbered(label_ids[kept], self._texts["label"])
         arrays["duplicate_ids"] = _first_of_each(arrays["text_digests"])
         arrays["near_duplicate_pairs"] = np.zeros((0, 2), np.int64)
         if signatures is not None:
-            compared = candidates(signatures.values, kept[np.unique(arrays["duplicate_ids"])], JACCARD)
+            compared = sharing_a_band(signatures.values, kept[np.unique(arrays["duplicate_ids"])], JACCARD)
             arrays["near_duplicate_pairs"] = np.searchsorted(kept, near_pairs(signatures, compared))
         store = self._work / "store"
         store.mkdir()
@@ -245,11 +224,7 @@ class _Writer:
         if self._removed:
             counts = ", ".join(f"{name}: {documents:,}" for name, (documents, _) in self._removed.items())
             return f"data.filters leaves no document of {where} (removed {counts}): change the filters"
-        skipped = self.skipped
-        return (
-            f"{where} contains no document with text (skipped {skipped.empty} empty documents, {len(skipped.files)} "
-            f"unreadable files and {skipped.lines} unreadable lines or records): name another corpus"
-        )
+        return f"{where} contains no document with text ({self.skipped}): name another corpus"
 
 
 def _copies(
@@ -257,7 +232,6 @@ def _copies(
     label_ids: np.ndarray,
     filters: FilterConfig,
     signatures: Signatures | None,
-    candidates: Candidates,
 ) -> np.ndarray:
     """Returns why each of `documents` is to be removed: uint8 [n], a key of _REMOVED_AS, or 0 for one that stays.
 
@@ -271,13 +245,13 @@ def _copies(
         return removed
     compared = np.flatnonzero(~documents["is_heldout"])
     keys = np.zeros(len(documents), np.uint64)
-    # "digest" is that of the prompt, where there is one, and so separates the prompt from the text.
-    for part in (documents["text_digest"], documents["digest"], documents["prompt_length"] > 0, label_ids):
+    # "digests" are those of the prompt, where there is one, and so separate the prompt from the text.
+    for part in (documents["text_digests"], documents["digests"], documents["prompt_lengths"] > 0, label_ids):
         keys = mix64(keys * GOLDEN ^ part.astype(np.uint64))
     is_first = _first_of_each(keys[compared]) == np.arange(len(compared))
     removed[compared[~is_first]] = 1
     if signatures is not None and filters.remove_duplicates == "near":
-        compared = candidates(signatures.values, compared[is_first], filters.jaccard)
+        compared = sharing_a_band(signatures.values, compared[is_first], filters.jaccard)
         removed[near_pairs(signatures, compared, filters.jaccard, most=1)[:, 1]] = 2
     return removed
 

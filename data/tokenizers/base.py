@@ -1,14 +1,17 @@
 """The interface of tokenizers, and the encoding and decoding of special tokens."""
 
 import abc
+import functools
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from contract.errors import ConfigError
 from contract.vocab import BLANK, SPACE, Vocab
+from data.tokenizers.specials import ModelTokens, make_vocab
 
 
 class Tokenizer(abc.ABC):
@@ -17,8 +20,6 @@ class Tokenizer(abc.ABC):
     Attributes:
       vocab: the special ids.
       adds_pad: whether the vocabulary has a pad id that the tokenizer's model does not have.
-      dummy_bytes: how many bytes of the tokens of every text are not in the text: 1 for a model that puts a space
-        before each text or after it (SentencePiece's add_dummy_prefix), otherwise 0.
       fingerprint: changes whenever `encode` would return other ids. It does not depend on appended special tokens, so a
         token store stays valid when these change.
       files: name -> contents of the files that the tokenizer was read from, the one that data.tokenizer names last; {}
@@ -26,12 +27,34 @@ class Tokenizer(abc.ABC):
     """
 
     vocab: Vocab
-    adds_pad: bool = False
-    dummy_bytes: int = 0
+    adds_pad: bool
     fingerprint: str
     files: Mapping[str, bytes] = MappingProxyType({})
     _before_special: str = ""  # between a special token and the token before it, in decoded text
-    _letter: int = -1  # an ordinary token that is a letter; -1 if tokens are decoded alike everywhere in a text
+    _letter: int  # an ordinary token that is a letter or letters; -1 if there is none
+
+    def _set_tokens(self, tokens: ModelTokens, where: str, special_tokens: Mapping[str, Any]) -> None:
+        """Sets the vocabulary and the attributes that follow from it.
+
+        special_tokens: the fields of config.data, as for `make_vocab`, which has the errors.
+        """
+        self.vocab = make_vocab(tokens, where, **special_tokens)
+        self.adds_pad = "pad" not in tokens.roles and special_tokens.get("append_special_tokens", True)
+        self._content, self._token_bytes = tokens.content, np.zeros(self.vocab.size, np.int64)
+        for id_, text in tokens.content.items():
+            self._token_bytes[id_] = len(text)
+        # The shortest token of ASCII letters.
+        letters = [(len(text), id_) for id_, text in tokens.content.items() if text.isalpha()]
+        self._letter = min(letters, default=(0, -1))[1]
+
+    @functools.cached_property
+    def dummy_bytes(self) -> int:
+        """How many bytes of the tokens of every text are not in the text.
+
+        1 for a model that puts a space before each text or after it (SentencePiece's add_dummy_prefix), otherwise 0.
+        """
+        # Of one character that is a word, whose only space can be the one that the model adds.
+        return int(any(b" " in self._content.get(id_, b"") for id_ in self.encode("a").tolist()))
 
     @abc.abstractmethod
     def encode(self, text: str) -> np.ndarray:
@@ -40,13 +63,13 @@ class Tokenizer(abc.ABC):
         Raises ConfigError for a lone surrogate, which is how Python represents a non-UTF-8 byte.
         """
 
-    @abc.abstractmethod
     def num_bytes(self, ids: np.ndarray) -> int:
         """The number of UTF-8 bytes that `ids`, int [...], spell, with the dummy bytes of texts. For bits per byte.
 
         Special ids have 0 bytes. So has unk, whose text is unknown: TokenStore.bytes_covered is the share of a text's
         bytes that its tokens spell.
         """
+        return int(self._token_bytes[ids].sum())
 
     @abc.abstractmethod
     def piece(self, id_: int) -> str:
@@ -94,8 +117,8 @@ class Tokenizer(abc.ABC):
         pieces = [np.array([ids[part]], np.int32) if part in ids else self.encode(part) for part in parts if part]
         return np.concatenate([np.zeros(0, np.int32), *pieces])
 
-    def decode(self, ids: np.ndarray) -> str:
-        """Ids, int [n] -> text.
+    def decode(self, ids: np.ndarray, *, inside: bool = False) -> str:
+        """Ids, int [n] -> text. inside: they follow other tokens, so that a space at their start is kept.
 
         Special ids become their names, ids outside the vocabulary "<id N>", and bytes that are not valid UTF-8 U+FFFD.
         """
@@ -104,29 +127,14 @@ class Tokenizer(abc.ABC):
             return ""
         names = self.vocab.names()
         is_content = (ids >= self.vocab.content_start) & (ids < self.vocab.content_end)
-        runs = np.split(ids, np.flatnonzero(np.diff(is_content)) + 1)
         text = []
-        for k, run in enumerate(runs):
+        for run in np.split(ids, np.flatnonzero(np.diff(is_content)) + 1):
             if self.vocab.content_start <= run[0] < self.vocab.content_end:
-                text.append(self._decode_inside(run) if k else self._decode_content(run))
+                text.append(self._decode_inside(run) if text or inside else self._decode_content(run))
                 continue
             for id_ in run.tolist():
                 text.append((self._before_special if text else "") + names.get(id_, f"<id {id_}>"))
         return "".join(text)
-
-    def decode_inside(self, ids: np.ndarray) -> str:
-        """Ids, int [n], after other tokens -> text: as `decode`, with the space at the start."""
-        is_content = len(ids) and self.vocab.content_start <= ids[0] < self.vocab.content_end
-        letter = np.array([self._letter])
-        if self._letter < 0 or not is_content:
-            return self.decode(ids)
-        return self.decode(np.concatenate([letter, ids])).removeprefix(self.decode(letter))
-
-
-def letter_token(content: Mapping[int, bytes]) -> int:
-    """Returns a token that is a letter or letters of ASCII, the shortest; -1 if there is none."""
-    letters = [(len(text), id_) for id_, text in content.items() if text.isalpha()]
-    return min(letters, default=(0, -1))[1]
 
 
 def check_unicode(text: str) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError
-from contract.vocab import Vocab
+from contract.vocab import GENERAL_NAMES, Vocab
 from data.tokenizers.base import Tokenizer
 from data.tokenizers.huggingface import BYTE_OF, HuggingFaceTokenizer
 from data.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
-from data.tokenizers.specials import appended_names, role_names
+from data.tokenizers.specials import appended_names
 
 _NO_LIMIT = 10**30  # model_max_length of a tokenizer without a limit, as transformers writes it
 _UNIGRAM, _BPE = 1, 2  # TrainerSpec.ModelType of sentencepiece_model.proto
@@ -49,9 +49,11 @@ def write_huggingface_tokenizer(
     data = _tokenizer_json(tokenizer)
     if begin is not None or end is not None:
         data["post_processor"] = _template(vocab, begin or (), end or ())
-    roles = role_names(vocab) | ({} if bos is None else {"bos": vocab.names()[bos]})
+    names = vocab.names()
+    ids = {role: getattr(vocab, role) for role in GENERAL_NAMES} | ({} if bos is None else {"bos": bos})
+    roles = {role: names[id_] for role, id_ in ids.items() if id_ >= 0}
     used = {*vocab.sentinel_ids, *dict(vocab.modes).values()}
-    others = [name for id_, name in sorted(vocab.names().items()) if id_ in used and name not in roles.values()]
+    others = [name for id_, name in sorted(names.items()) if id_ in used and name not in roles.values()]
     special_tokens: dict[str, Any] = {f"{role}_token": name for role, name in roles.items()}
     special_tokens |= {"additional_special_tokens": others} if others else {}
     config = {
@@ -149,16 +151,13 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer) -> Any:
 
 def _check(proto: Any, names: Mapping[int, str], where: str) -> None:
     """Raises ConfigError for properties of a model that tokenizers does not have."""
-    trainer, normalizer, types = proto.trainer_spec, proto.normalizer_spec, proto.SentencePiece
+    trainer, types = proto.trainer_spec, proto.SentencePiece
     of_text = [piece for id_, piece in enumerate(proto.pieces) if id_ not in names]
     symbol = next((piece.piece for piece in of_text if piece.type == types.USER_DEFINED), "")
     problems = {
         f"consists of {_KINDS.get(trainer.model_type)}": trainer.model_type not in (_UNIGRAM, _BPE),
         "puts the space after a word (treat_whitespace_as_suffix)": trainer.treat_whitespace_as_suffix,
-        "does not escape spaces (escape_whitespaces=false)": not normalizer.escape_whitespaces,
-        "normalizes decoded text (denormalizer_spec)": bool(proto.denormalizer_spec.precompiled_charsmap),
         f"has the user-defined symbol {symbol!r}": bool(symbol),
-        "has unused pieces": any(piece.type == types.UNUSED for piece in of_text),
     }
     for problem, applies in problems.items():
         if applies:
@@ -199,18 +198,16 @@ def _normalizer(spec: Any) -> Any:
 
 def _template(vocab: Vocab, begin: Sequence[int], end: Sequence[int]) -> dict[str, Any]:
     """Returns the post-processor that puts special tokens around a text, and around each of a pair of texts."""
-    from tokenizers import Tokenizer as Library
-    from tokenizers import models, processors
+    from tokenizers import processors
 
     names = vocab.names()
     single = [*(names[id_] for id_ in begin), "$A", *(names[id_] for id_ in end)]
-    library = Library(models.BPE())
-    library.post_processor = processors.TemplateProcessing(
+    template = processors.TemplateProcessing(
         single=single,
         pair=[*single, "$B:1", *(f"{names[id_]}:1" for id_ in end)],
         special_tokens=[(names[id_], id_) for id_ in sorted({*begin, *end})],
     )
-    return json.loads(library.to_str())["post_processor"]
+    return json.loads(template.__getstate__())
 
 
 def _write(path: Path, value: Any) -> None:

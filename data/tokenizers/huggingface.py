@@ -12,22 +12,23 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.sources.files import expand_home, read_regular_file
-from data.tokenizers.base import Tokenizer, check_unicode, letter_token
-from data.tokenizers.huggingface_config import check_tokenizer_config
-from data.tokenizers.specials import (
-    ModelTokens,
-    SpecialTokensConfig,
-    is_special_name,
-    known_roles,
-    make_vocab,
-    with_substitutes,
-)
+from data.tokenizers.base import Tokenizer, check_unicode
+from data.tokenizers.specials import ModelTokens, is_special_name, known_roles, with_substitutes
 from files.paths import exists, is_folder
 
 _MOST_IDS = 2**26  # as model.vocab_size
 _ROLES = ("pad", "eos", "unk", "mask", "cls", "sep", "bos")  # fields of Vocab; "pad_token" and so on in the files
 _UNUSED = re.compile(r"\[unused[0-9]+\]")  # BERT's spare ids, which no text contains
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
+# Options of tokenizer_config.json that these classes of transformers obey -> where tokenizer.json has the same one:
+# the type of a part, and the name of its field.
+_CLASSES = ("", "BertTokenizer", "ElectraTokenizer", "GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer")
+_OPTIONS = {
+    "do_lower_case": ("BertNormalizer", "lowercase"),
+    "strip_accents": ("BertNormalizer", "strip_accents"),
+    "tokenize_chinese_chars": ("BertNormalizer", "handle_chinese_chars"),
+    "add_prefix_space": ("ByteLevel", "add_prefix_space"),
+}
 # Character -> byte of byte-level BPE (Radford et al. 2019, gpt-2's encoder.py). Printable bytes of Latin-1 are their
 # own characters; the others are the characters from U+0100 on, in order.
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -48,10 +49,10 @@ class HuggingFaceTokenizer(Tokenizer):
     the letters of its tokens, not the spaces between words, which no token spells.
     """
 
-    def __init__(
-        self, path: str, *, num_sentinels: int, mode_tokens: tuple[str, ...], append_special_tokens: bool = True
-    ):
+    def __init__(self, path: str, **special_tokens: Any):
         """Loads the tokenizer.json at `path`, or in the folder `path`.
+
+        special_tokens: the fields of config.data, as for `make_vocab`.
 
         Raises ConfigError where `tokenizers` is not installed, where files are missing or contradict each other, for a
         model that is none of those above, and as `make_vocab` does; any error for damaged files (`make_tokenizer`).
@@ -62,33 +63,22 @@ class HuggingFaceTokenizer(Tokenizer):
         self.json = json.loads(contents)
         _check_model(self.json, self.where)
         _library(self.json, self.where)  # what follows relies on the format of the parts
-        tokens = _read_tokens(self.json, settings, mode_tokens, self.where)
-        self.adds_pad = "pad" not in tokens.roles and append_special_tokens
-        self.vocab = make_vocab(
-            tokens, SpecialTokensConfig(num_sentinels, mode_tokens, append_special_tokens), self.where
-        )
+        tokens, self._pieces = _read_tokens(self.json, settings, special_tokens["mode_tokens"], self.where)
+        self._set_tokens(tokens, self.where, special_tokens)
         digest = hashlib.blake2b(contents, digest_size=8)
         digest.update(repr(sorted(tokens.specials.items())).encode())
         self.fingerprint = "huggingface:" + digest.hexdigest()
         self._encoder = _for_raw_text(self.json, tokens.specials, digest.hexdigest(), self.where)
-        check_tokenizer_config(self.json, settings, self.where)
-        self._is_special = np.zeros(self.vocab.size, bool)
-        self._is_special[[id_ for id_ in tokens.specials if id_ != self.vocab.unk]] = True
-        self._pieces = _piece_texts(self.json, tokens)
-        self._token_bytes = np.zeros(self.vocab.size, np.int64)
-        for id_, text in tokens.content.items():
-            self._token_bytes[id_] = len(text)
+        _check_options(self.json, settings, self.where)
         self._own_lstrip = {token["id"]: token.get("lstrip", False) for token in self.json.get("added_tokens") or []}
-        self._letter = letter_token(tokens.content)
         self._before_special = " " if self.json["model"].get("type") == "WordPiece" else ""
-        # Of one character that is a word, whose only space can be the one that the tokenizer adds.
-        self.dummy_bytes = int(any(b" " in tokens.content.get(id_, b"") for id_ in self.encode("a").tolist()))
 
     def encode(self, text: str) -> np.ndarray:
         check_unicode(text)
-        ids = np.array(self._encoder.encode(text, add_special_tokens=False).ids, np.int32)
-        if self._is_special[ids].any():
-            name = self.vocab.names()[int(ids[self._is_special[ids]][0])]
+        ids, vocab = np.array(self._encoder.encode(text, add_special_tokens=False).ids, np.int32), self.vocab
+        special = ids[((ids < vocab.content_start) | (ids >= vocab.content_end)) & (ids != vocab.unk)]
+        if special.size:
+            name = vocab.names()[int(special[0])]
             raise ConfigError(f"{self.where} encodes a raw text to its special token {name!r}: use another tokenizer")
         return ids
 
@@ -99,9 +89,6 @@ class HuggingFaceTokenizer(Tokenizer):
     def without_space_before(self, text: str, special: int) -> str:
         # `tokenizers` strips all white space, and not the space alone.
         return text.rstrip() if self._own_lstrip.get(special) else super().without_space_before(text, special)
-
-    def num_bytes(self, ids: np.ndarray) -> int:
-        return int(self._token_bytes[ids].sum())
 
     def piece(self, id_: int) -> str:
         return self._pieces[id_]
@@ -152,6 +139,20 @@ def _check_model(data: Any, where: str) -> None:
             f"{where} marks the ends of words ({model['end_of_word_suffix']!r}), so its tokens do not show where words "
             "begin: use a tokenizer of byte-level BPE, of Metaspace or of WordPiece"
         )
+
+
+def _check_options(data: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> None:
+    """Raises ConfigError where `transformers` would encode raw text by other options than tokenizer.json has."""
+    if str(settings.get("tokenizer_class") or "").removesuffix("Fast") not in _CLASSES:
+        return
+    for part in _components(data):
+        for option, (kind, field) in _OPTIONS.items():
+            if part["type"] == kind and settings.get(option, part[field]) != part[field]:
+                raise ConfigError(
+                    f"{where}: transformers reads {option}={settings[option]} in tokenizer_config.json, and "
+                    f"tokenizer.json has {field}={part[field]}: change one of them; or, to use tokenizer.json, set "
+                    '"tokenizer_class": "PreTrainedTokenizerFast" in tokenizer_config.json'
+                )
 
 
 def _library(data: Mapping[str, Any], where: str) -> Any:
@@ -225,8 +226,8 @@ def _vocabulary(data: Mapping[str, Any]) -> dict[str, int]:
 
 def _read_tokens(
     data: Mapping[str, Any], settings: Mapping[str, Any], mode_tokens: tuple[str, ...], where: str
-) -> ModelTokens:
-    """Returns the tokens of a tokenizer.json.
+) -> tuple[ModelTokens, dict[int, str]]:
+    """Returns the tokens of a tokenizer.json, and id -> Tokenizer.piece of the ordinary ones.
 
     Special tokens are the added tokens that the file marks as special, and all tokens that the other files, the
     model's unk or a published name make a special token. Added tokens of another kind, such as GPT-NeoX's runs of
@@ -257,12 +258,12 @@ def _read_tokens(
             f"{where} does not say which of its special tokens is EOS ({', '.join(map(repr, unknown[:5]))}): write "
             '{"eos_token": "..."} into a special_tokens_map.json in its folder'
         )
-    content, begins_word = _content(data, {i: t for t, i in ids.items() if i not in specials}, where)
+    content, pieces, begins_word = _content(data, {i: t for t, i in ids.items() if i not in specials}, where)
     used = sorted(content.keys() | {id_ for id_ in specials if min(content) < id_ < max(content)})
     gap = next((id_ + 1 for id_, following in itertools.pairwise(used) if following != id_ + 1), None)
     if gap is not None:
         raise ConfigError(f"{where} has no token with the id {gap}: its ids must have no gaps")
-    return ModelTokens(max(ids.values()) + 1, roles, specials, content, begins_word)
+    return ModelTokens(max(ids.values()) + 1, roles, specials, content, begins_word), pieces
 
 
 def _named_roles(
@@ -286,8 +287,10 @@ def _named_roles(
     return names
 
 
-def _content(data: Mapping[str, Any], texts: Mapping[int, str], where: str) -> tuple[dict[int, bytes], frozenset[int]]:
-    """Returns the UTF-8 bytes of ordinary tokens, id -> text, and those that begin a word without a space.
+def _content(
+    data: Mapping[str, Any], texts: dict[int, str], where: str
+) -> tuple[dict[int, bytes], dict[int, str], frozenset[int]]:
+    """Returns the bytes and the pieces of ordinary tokens, id -> text, and those that begin a word without a space.
 
     In byte-level BPE a character of a token is a byte. Elsewhere the character of Metaspace is a space, and <0x0A> is
     a byte in a model with byte fallback. WordPiece's tokens spell no spaces; those without "##" begin a word.
@@ -298,21 +301,23 @@ def _content(data: Mapping[str, Any], texts: Mapping[int, str], where: str) -> t
     if model.get("type") == "WordPiece":
         prefix = model["continuing_subword_prefix"]
         begins = frozenset(id_ for id_, text in texts.items() if not text.startswith(prefix))
-        return {id_: text.removeprefix(prefix).encode() for id_, text in texts.items()}, begins
+        return {id_: text.removeprefix(prefix).encode() for id_, text in texts.items()}, texts, begins
     if any(part["type"] == "ByteLevel" for part in parts):
         added = {token["id"] for token in data.get("added_tokens") or []}
-        return {id_: text.encode() if id_ in added else _byte_level(text) for id_, text in texts.items()}, frozenset()
+        content = {id_: text.encode() if id_ in added else _byte_level(text) for id_, text in texts.items()}
+        return content, {id_: text.decode("utf-8", "backslashreplace") for id_, text in content.items()}, frozenset()
     space = _space_symbol(parts)
     if not space:
         raise ConfigError(
             f"{where} has tokens that do not show where words begin (its pre_tokenizer is neither ByteLevel nor "
             "Metaspace): train it with one of these, or as WordPiece"
         )
-    content = {id_: text.replace(space, " ").encode() for id_, text in texts.items()}
+    pieces = {id_: text.replace(space, " ") for id_, text in texts.items()}
+    content = {id_: text.encode() for id_, text in pieces.items()}
     if model.get("byte_fallback", False):
         matches = {id_: _BYTE.fullmatch(text) for id_, text in texts.items()}
         content |= {id_: bytes([int(match[1], 16)]) for id_, match in matches.items() if match}
-    return content, frozenset()
+    return content, pieces, frozenset()
 
 
 def _byte_level(text: str) -> bytes:
@@ -327,14 +332,3 @@ def _space_symbol(parts: list[dict[str, Any]]) -> str:
         if part["type"] == "Replace" and part["pattern"] == {"String": " "}:
             return part["content"]
     return ""
-
-
-def _piece_texts(data: Mapping[str, Any], tokens: ModelTokens) -> dict[int, str]:
-    """Returns id -> Tokenizer.piece of the ordinary tokens."""
-    parts = list(_components(data))
-    if any(part["type"] == "ByteLevel" for part in parts):
-        return {id_: content.decode("utf-8", "backslashreplace") for id_, content in tokens.content.items()}
-    texts = {id_: text for text, id_ in _vocabulary(data).items()}
-    texts |= {token["id"]: token["content"] for token in data.get("added_tokens") or []}
-    space = _space_symbol(parts)
-    return {id_: texts[id_].replace(space, " ") if space else texts[id_] for id_ in tokens.content}

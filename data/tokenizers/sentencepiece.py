@@ -8,14 +8,12 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.sources.files import expand_home, read_regular_file
-from data.tokenizers.base import Tokenizer, check_unicode, letter_token
+from data.tokenizers.base import Tokenizer, check_unicode
 from data.tokenizers.specials import (
     ModelTokens,
-    SpecialTokensConfig,
     is_sentinel_name,
     is_special_name,
     known_roles,
-    make_vocab,
     with_substitutes,
 )
 
@@ -34,10 +32,8 @@ class SentencePieceTokenizer(Tokenizer):
     that normalizes text or lacks characters loses them: decode(encode(text)) then differs from the text.
     """
 
-    def __init__(
-        self, path: str, *, num_sentinels: int, mode_tokens: tuple[str, ...], append_special_tokens: bool = True
-    ):
-        """Loads the model at `path`.
+    def __init__(self, path: str, **special_tokens: Any):
+        """Loads the model at `path`. special_tokens: the fields of config.data, as for `make_vocab`.
 
         Raises ConfigError where sentencepiece is not installed, where the model has no EOS id, and as `make_vocab`
         does; OSError, and RuntimeError for a damaged file (`make_tokenizer`).
@@ -51,44 +47,27 @@ class SentencePieceTokenizer(Tokenizer):
         self.serialized = read_regular_file(expand_home(path, self.where))
         self._model.LoadFromSerializedProto(self.serialized)  # unlike the constructor, raises for an empty model
         self.files = {Path(path).name: self.serialized}
-        found_in_text = self._specials_found_in_text(mode_tokens)
+        found_in_text = self._specials_found_in_text(special_tokens["mode_tokens"])
         self.fingerprint = "sentencepiece:" + hashlib.blake2b(self.serialized, digest_size=8).hexdigest()
-        if found_in_text:
-            self._model.LoadFromSerializedProto(self._with_controls(found_in_text))
+        if found_in_text:  # SentencePiece does not find control symbols in text
+            proto = self.proto()
+            for id_ in found_in_text:
+                proto.pieces[id_].type = proto.SentencePiece.CONTROL
+            self._model.LoadFromSerializedProto(proto.SerializeToString())
             self.fingerprint += ":" + hashlib.blake2b(repr(found_in_text).encode(), digest_size=8).hexdigest()
-        tokens = self._tokens()
-        self.adds_pad = "pad" not in tokens.roles and append_special_tokens
-        self.vocab = make_vocab(
-            tokens, SpecialTokensConfig(num_sentinels, mode_tokens, append_special_tokens), self.where
-        )
-        self._piece_bytes = np.zeros(self.vocab.size, np.int64)
-        for id_, text in tokens.content.items():
-            self._piece_bytes[id_] = len(text)
-        self._letter = letter_token(tokens.content)
-        # Of one character that is a word, whose only space can be the one that the model adds.
-        self.dummy_bytes = int(any(b" " in tokens.content.get(id_, b"") for id_ in self.encode("a").tolist()))
+        self._set_tokens(self._tokens(), self.where, special_tokens)
 
     def _specials_found_in_text(self, mode_tokens: tuple[str, ...]) -> list[int]:
         """Returns the ids of the special tokens that SentencePiece would find in text."""
         names = [self._model.id_to_piece(id_) for id_ in range(self._model.get_piece_size())]
-        candidates = [
-            id_
-            for id_, name in enumerate(names)
-            if self._is_text(id_) and (is_special_name(name) or name in mode_tokens)
-        ]
+        named = [id_ for id_, name in enumerate(names) if is_special_name(name) or name in mode_tokens]
+        candidates = list(filter(self._is_text, named))
         if not candidates:
             return []
         last_text = max(id_ for id_, name in enumerate(names) if not is_sentinel_name(name))
         pieces, user_defined = self.proto().pieces, self.proto().SentencePiece.USER_DEFINED
         # Other pieces with such a name are text that the model was trained on, such as HTML's <s>.
         return [id_ for id_ in candidates if pieces[id_].type == user_defined or id_ > last_text]
-
-    def _with_controls(self, ids: list[int]) -> bytes:
-        """Returns the model with the pieces `ids` as control symbols, which SentencePiece does not find in text."""
-        proto = self.proto()
-        for id_ in ids:
-            proto.pieces[id_].type = proto.SentencePiece.CONTROL
-        return proto.SerializeToString()
 
     def proto(self) -> Any:
         """Returns the ModelProto of the model file."""
@@ -105,8 +84,7 @@ class SentencePieceTokenizer(Tokenizer):
             id_: model.id_to_piece(id_) for id_ in range(size) if model.is_control(id_) or model.is_unknown(id_)
         }
         ids = {role: getattr(model, f"{role}_id")() for role in ("pad", "eos", "unk", "bos")}
-        roles = known_roles(specials) | {role: id_ for role, id_ in ids.items() if id_ >= 0}
-        roles = with_substitutes(roles)
+        roles = with_substitutes(known_roles(specials) | {role: id_ for role, id_ in ids.items() if id_ >= 0})
         if "eos" not in roles:
             raise ConfigError(f"{self.where} has no eos id: train one by python -m data.train_tokenizer")
         content = {id_: self._text(id_) for id_ in range(size) if self._is_text(id_)}
@@ -125,9 +103,6 @@ class SentencePieceTokenizer(Tokenizer):
     def encode(self, text: str) -> np.ndarray:
         check_unicode(text)
         return np.array(self._model.encode(text, out_type=int, add_bos=False, add_eos=False), np.int32)
-
-    def num_bytes(self, ids: np.ndarray) -> int:
-        return int(self._piece_bytes[ids].sum())
 
     def piece(self, id_: int) -> str:
         return self._model.id_to_piece(id_).replace(SPACE, " ")

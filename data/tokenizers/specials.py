@@ -6,16 +6,7 @@ import string
 from collections.abc import Mapping
 
 from contract.errors import ConfigError
-from contract.vocab import (
-    BLANK,
-    CONTINUATION,
-    GENERAL_NAMES,
-    NEWLINE,
-    PUNCTUATION,
-    SPACE,
-    STOP,
-    Vocab,
-)
+from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP, Vocab
 
 # Fields of Vocab -> the texts of this special token in published models, where no file of the model's folder names it.
 _KNOWN_NAMES = {
@@ -57,15 +48,6 @@ class ModelTokens:
     begins_word: frozenset[int] = frozenset()
 
 
-@dataclasses.dataclass(frozen=True)
-class SpecialTokensConfig:
-    """The fields of `config.data` that determine the special tokens."""
-
-    num_sentinels: int
-    mode_tokens: tuple[str, ...]
-    append: bool
-
-
 _SPECIAL_NAMES = frozenset(name for names in (*_KNOWN_NAMES.values(), *_FIM_NAMES) for name in names)
 
 
@@ -92,7 +74,14 @@ def with_substitutes(roles: Mapping[str, int]) -> dict[str, int]:
     return {role: id_ for role, id_ in substitutes.items() if id_ is not None} | dict(roles)
 
 
-def make_vocab(model: ModelTokens, config: SpecialTokensConfig, where: str) -> Vocab:
+def make_vocab(
+    model: ModelTokens,
+    where: str,
+    *,
+    num_sentinels: int,
+    mode_tokens: tuple[str, ...],
+    append_special_tokens: bool = True,
+) -> Vocab:
     """Returns a Vocab of the model's special tokens, and of appended ones for those that the model lacks.
 
     Appended special tokens have the ids from model.size on, in the order pad, eos, mask, cls, sep, bos, mode tokens,
@@ -100,34 +89,39 @@ def make_vocab(model: ModelTokens, config: SpecialTokensConfig, where: str) -> V
     data.num_sentinels. With data.num_sentinels=3, the fill-in-the-middle tokens of a model without <extra_id_0> are its
     sentinels: prefix, suffix, middle. unk is never appended.
 
-    where: the config field of the tokenizer with its value, for messages.
+    where: the config field of the tokenizer with its value, for messages. The others are fields of config.data.
 
     Raises ConfigError for an invalid data.num_sentinels or data.mode_tokens, where the model's sentinels are too few,
     where it has no EOS and none is appended, and for a special id between the ids of ordinary tokens.
     """
-    if config.num_sentinels < 0:
-        raise ConfigError(f"data.num_sentinels={config.num_sentinels} must not be negative")
+    if num_sentinels < 0:
+        raise ConfigError(f"data.num_sentinels={num_sentinels} must not be negative")
     content_start, content_end = min(model.content), max(model.content) + 1
-    _check_not_inside(model, content_start, content_end, where)
+    inside = [text for id_, text in model.specials.items() if content_start <= id_ < content_end]
+    if inside:
+        raise ConfigError(
+            f"{where} has the special token {inside[0]!r} between the ids {content_start} and {content_end - 1} of its "
+            "ordinary tokens: train it with all special tokens first, or add them last"
+        )
     ids, next_free = {"unk": -1, **model.roles}, model.size
     for role in _APPENDED:
         if role not in ids:
-            ids[role] = next_free if config.append else -1
-            next_free += config.append
+            ids[role] = next_free if append_special_tokens else -1
+            next_free += append_special_tokens
     if ids["eos"] < 0:
         raise ConfigError(f"{where} has no EOS, and data.append_special_tokens=False: set it to True")
     if ids["pad"] < 0:
         ids["pad"] = ids["eos"]
     own = {text: id_ for id_, text in model.specials.items()}
     modes = []
-    for name in config.mode_tokens:
-        if name in own or config.append:
+    for name in mode_tokens:
+        if name in own or append_special_tokens:
             modes.append((name, own.get(name, next_free)))
             next_free += name not in own
-    sentinels = _own_sentinels(own, config.num_sentinels, where)
-    if not sentinels and config.append:
-        sentinels = tuple(range(next_free + config.num_sentinels - 1, next_free - 1, -1))
-        next_free += config.num_sentinels
+    sentinels = _own_sentinels(own, num_sentinels, where)
+    if not sentinels and append_special_tokens:
+        sentinels = tuple(range(next_free + num_sentinels - 1, next_free - 1, -1))
+        next_free += num_sentinels
     vocab = Vocab(
         size=next_free,
         **ids,
@@ -138,17 +132,8 @@ def make_vocab(model: ModelTokens, config: SpecialTokensConfig, where: str) -> V
         marks=bytes(_marks(model, id_) for id_ in range(next_free)),
         own_names=tuple(sorted(model.specials.items())),
     )
-    _check_modes(config.mode_tokens, vocab)
+    _check_modes(mode_tokens, vocab)
     return vocab
-
-
-def _check_not_inside(model: ModelTokens, content_start: int, content_end: int, where: str) -> None:
-    inside = [text for id_, text in model.specials.items() if content_start <= id_ < content_end]
-    if inside:
-        raise ConfigError(
-            f"{where} has the special token {inside[0]!r} between the ids {content_start} and {content_end - 1} of its "
-            "ordinary tokens: train it with all special tokens first, or add them last"
-        )
 
 
 def _own_sentinels(own: Mapping[str, int], count: int, where: str) -> tuple[int, ...]:
@@ -196,9 +181,3 @@ def appended_names(vocab: Vocab) -> dict[int, str]:
     """Returns id -> name of the special tokens that the tokenizer's model does not have, by ascending id."""
     own = dict(vocab.own_names)
     return {id_: name for id_, name in sorted(vocab.names().items()) if id_ not in own}
-
-
-def role_names(vocab: Vocab) -> dict[str, str]:
-    """Returns field of Vocab -> the name of its special token, for those that exist."""
-    names = vocab.names()
-    return {role: names[id_] for role in GENERAL_NAMES if (id_ := getattr(vocab, role)) >= 0}

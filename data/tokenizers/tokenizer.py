@@ -1,6 +1,7 @@
 """Chooses the tokenizer of a corpus: UTF-8 bytes, a SentencePiece model, or a Hugging Face tokenizer.json."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -11,12 +12,10 @@ from data.sources.files import expand_home
 from data.tokenizers.base import Tokenizer, check_unicode
 from data.tokenizers.huggingface import HuggingFaceTokenizer
 from data.tokenizers.sentencepiece import SentencePieceTokenizer
-from data.tokenizers.specials import ModelTokens, SpecialTokensConfig, make_vocab
+from data.tokenizers.specials import ModelTokens
 from files.paths import check_access, is_folder, reason
 
 __all__ = ["ByteTokenizer", "HuggingFaceTokenizer", "SentencePieceTokenizer", "Tokenizer", "make_tokenizer"]
-
-_SPECIALS = {0: "<pad>", 1: "</s>", 2: "<unk>"}
 
 
 class ByteTokenizer(Tokenizer):
@@ -25,29 +24,18 @@ class ByteTokenizer(Tokenizer):
     Source: Xue et al., ByT5 (TACL 2022), and its tokenizer. Deviation: ByT5's 125 sentinels follow the bytes directly.
     """
 
-    def __init__(self, *, num_sentinels: int, mode_tokens: tuple[str, ...], append_special_tokens: bool = True):
-        """Raises ConfigError for an invalid data.num_sentinels or data.mode_tokens."""
-        model = ModelTokens(
-            size=3 + 256,
-            roles={"pad": 0, "eos": 1, "unk": 2},
-            specials=_SPECIALS,
-            content={byte + 3: bytes([byte]) for byte in range(256)},
-        )
-        config = SpecialTokensConfig(num_sentinels, mode_tokens, append_special_tokens)
-        self.vocab = make_vocab(model, config, "data.tokenizer='byte'")
-        self.fingerprint = "byte"
+    fingerprint = "byte"
+
+    def __init__(self, **special_tokens: Any):
+        """special_tokens: the fields of config.data, as for `make_vocab`, which has the errors."""
+        specials = {0: "<pad>", 1: "</s>", 2: "<unk>"}
+        content = {byte + 3: bytes([byte]) for byte in range(256)}
+        tokens = ModelTokens(3 + 256, {"pad": 0, "eos": 1, "unk": 2}, specials, content)
+        self._set_tokens(tokens, "data.tokenizer='byte'", special_tokens)
 
     def encode(self, text: str) -> np.ndarray:
-        try:
-            ids = np.frombuffer(text.encode("utf-8"), np.uint8).astype(np.int32)
-        except UnicodeEncodeError:
-            check_unicode(text)
-            raise
-        ids += self.vocab.content_start
-        return ids
-
-    def num_bytes(self, ids: np.ndarray) -> int:
-        return int(((ids >= self.vocab.content_start) & (ids < self.vocab.content_end)).sum())
+        check_unicode(text)
+        return np.frombuffer(text.encode("utf-8"), np.uint8).astype(np.int32) + self.vocab.content_start
 
     def piece(self, id_: int) -> str:
         return f"<0x{id_ - self.vocab.content_start:02X}>"

@@ -21,8 +21,6 @@ _PART = 4096
 _BERT = ("[CLS]", "[SEP]", "[MASK]")  # which every WordPiece tokenizer has
 # SentencePiece skips a line with U+2585, which it reserves.
 _LINE_END = re.compile("[\n\u2585]")
-_TOO_LARGE = re.compile(r"Vocabulary size too high.*value <= (\d+)")
-_TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +64,6 @@ def check_options(options: TrainingOptions) -> None:
         raise ConfigError("--nobyte_fallback is for a SentencePiece model: remove it, or write --out=NAME.model")
     if not is_json and options.normalization == "nfc":
         raise ConfigError("--normalization=nfc: SentencePiece has no such rule: set nfkc or identity")
-    if not (0.98 <= options.character_coverage <= 1):
-        raise ConfigError(f"--character_coverage={options.character_coverage:g} must be in [0.98, 1]")
     names = options.all_special_tokens()
     for name in options.special_tokens:
         # Text never has such a piece: trainers divide it at the brackets, or take special tokens out of the text.
@@ -126,17 +122,9 @@ def _sentencepiece(texts: Sequence[str], options: TrainingOptions) -> bytes:
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _refused(str(error), options) from None
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"--vocab_size={options.vocab_size}: SentencePiece cannot train: {reason}") from None
     return model.getvalue()
-
-
-def _refused(message: str, options: TrainingOptions) -> ConfigError:
-    """Returns the error for what SentencePiece says."""
-    if match := _TOO_LARGE.search(message):
-        return _too_large(int(match[1]), options)
-    if match := _TOO_SMALL.search(message):
-        return _too_small(int(match[1]), options)
-    return ConfigError(f"SentencePiece cannot train on this text: {' '.join(message.split())}")
 
 
 def _too_small(smallest: int, options: TrainingOptions) -> ConfigError:

@@ -65,11 +65,11 @@ class Documents:
 
     def ends(self, eos: bool) -> np.ndarray:
         """int64 [n]: where each document ends in the concatenated documents, with or without their EOS tokens."""
-        return self._ends_with_eos if eos else self._ends_without_eos
+        return self._ends[eos]
 
     def epoch_orders(self, eos: bool) -> "EpochOrders":
         """The orders of the documents in all epochs, with or without their EOS tokens."""
-        return self._orders_with_eos if eos else self._orders_without_eos
+        return self._orders[eos]
 
     def bytes_covered(self) -> float:
         """The share of the UTF-8 bytes of the documents that their tokens spell, as TokenStore.bytes_covered."""
@@ -80,21 +80,13 @@ class Documents:
         return self.store.in_text(numbers - self.first_number)
 
     @functools.cached_property
-    def _ends_with_eos(self) -> np.ndarray:
-        offsets = self.store.offsets
-        return np.cumsum(offsets[self.index + 1] - offsets[self.index])
+    def _ends(self) -> dict[bool, np.ndarray]:
+        with_eos = np.cumsum(self.store.offsets[self.index + 1] - self.store.offsets[self.index])
+        return {True: with_eos, False: with_eos - np.arange(1, len(self) + 1)}
 
     @functools.cached_property
-    def _ends_without_eos(self) -> np.ndarray:
-        return self._ends_with_eos - np.arange(1, len(self) + 1)
-
-    @functools.cached_property
-    def _orders_with_eos(self) -> "EpochOrders":
-        return EpochOrders(self._ends_with_eos)
-
-    @functools.cached_property
-    def _orders_without_eos(self) -> "EpochOrders":
-        return EpochOrders(self._ends_without_eos)
+    def _orders(self) -> "dict[bool, EpochOrders]":
+        return {eos: EpochOrders(ends) for eos, ends in self._ends.items()}
 
 
 class MixedDocuments:

@@ -9,7 +9,7 @@ from contract.rng import example_keys
 from contract.windows import BatchSpec, Windows
 from data.windows.document_filter import classes_of
 from data.windows.order import Drawn
-from data.windows.windowing import Slices, WindowReader, gather, in_order_of_windows
+from data.windows.windowing import Slices, WindowReader, gather, slices_of_groups
 
 
 class Order(Protocol):
@@ -76,7 +76,9 @@ class ExampleReader:
     def draw(self, numbers: np.ndarray) -> DrawnExamples:
         """The examples in windows `numbers`, int64 [w], at least one. No text is read."""
         drawn = self._order.draw(numbers)
-        slices = self._slices(drawn)
+        slices = slices_of_groups(
+            drawn.reader_ids, lambda k, chosen: self.readers[k].slices(drawn.epochs[chosen], drawn.indices[chosen])
+        )
         first_slice = np.flatnonzero(slices.begins)
         windows = slices.windows[first_slice]
         reader_ids = drawn.reader_ids[windows]
@@ -165,11 +167,3 @@ class ExampleReader:
             of_reader = self.readers[reader_id].documents
             numbers[chosen] = of_reader.first_number + of_reader.index[documents[chosen]]
         return numbers
-
-    def _slices(self, drawn: Drawn) -> Slices:
-        parts = []
-        for reader_id in np.unique(drawn.reader_ids).tolist():
-            chosen = np.flatnonzero(drawn.reader_ids == reader_id)
-            slices = self.readers[reader_id].slices(drawn.epochs[chosen], drawn.indices[chosen])
-            parts.append(slices._replace(windows=chosen[slices.windows]))
-        return in_order_of_windows(parts)

@@ -213,9 +213,5 @@ def _windows_of_rounds(reader: WindowReader, seed: int, num_documents: int, num_
     nth = np.arange(len(document)) - np.repeat(np.cumsum(visited) - visited, visited)
     keys = mix64(np.uint64(seed_bits(seed, "visits")) + GOLDEN * document.astype(np.uint64))
     windows = first[document] + permute(nth, counts[document], keys)
-    return _first_of_each(windows[np.argsort(nth, kind="stable")])
-
-
-def _first_of_each(values: np.ndarray) -> np.ndarray:
-    """`values` without repetitions, in the order of their first occurrences."""
-    return values[np.sort(np.unique(values, return_index=True)[1])]
+    in_rounds = windows[np.argsort(nth, kind="stable")]
+    return in_rounds[np.sort(np.unique(in_rounds, return_index=True)[1])]

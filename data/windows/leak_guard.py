@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from command.program import plural
 from contract.errors import ConfigError
 from contract.rng import mix64
 from data.duplicates.near import JACCARD, MAX_DOCUMENTS
@@ -43,10 +44,8 @@ class Overlap:
         near = f"and {self.near_identical:,} near-identical (Jaccard >= {JACCARD})"
         if not self.searched:
             near = f"(near-identical ones are not counted in corpora of more than {MAX_DOCUMENTS:,} documents)"
-        documents = "document" if self.heldout == 1 else "documents"
-        line = (
-            f"of {self.heldout:,} held-out {documents}, {self.identical:,} are identical {near} to training documents"
-        )
+        documents = plural(self.heldout, "held-out document")
+        line = f"of {documents}, {self.identical:,} are identical {near} to training documents"
         if not self.train:
             return line
         copies = "1 copy" if self.train == 1 else f"{self.train:,} copies"
@@ -65,8 +64,6 @@ def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates
     Raises ConfigError for "drop" if near-identical documents were not searched, or if no training document remains.
     """
     store = train.store
-    if heldout.store is not store:
-        raise ValueError("both sides must be documents of one token store")
     searched = store.meta["near_duplicates_searched"]
     if choice == "drop" and not searched:
         raise ConfigError(

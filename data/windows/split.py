@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -65,38 +64,29 @@ def split_documents(store: TokenStore, split: Split) -> tuple[Documents, Documen
 
 
 def unit_of(store: TokenStore, split: Split) -> Unit:
-    """Returns the unit of the split: that of `unit_of_texts` for the texts that the documents are cut from."""
-    is_one_text = bool((store.file_digests == store.file_digests[0]).all())
-    return unit_of_texts(split, store.meta["cut"], is_one_text=is_one_text)
-
-
-def unit_of_texts(split: Split, cut: str, *, is_one_text: bool) -> Unit:
     """Returns the unit of the split.
 
     "auto" is "file", the text that documents are cut from: a file, or an example of a TFDS dataset. It is "document"
     for JSON lines, and for a corpus of a single file.
-
-    cut: Source.cut. is_one_text: whether all documents are cut from equal texts.
     """
     if split.split_by != "auto":
         return split.split_by
-    return "document" if cut == "JSON line" or is_one_text else "file"
+    is_one_text = (store.file_digests == store.file_digests[0]).all()
+    return "document" if store.meta["cut"] == "JSON line" or is_one_text else "file"
 
 
 def unit_digests(store: TokenStore, unit: Unit) -> np.ndarray:
-    """Returns a digest of the contents of the unit of each document, uint64 [n]."""
-    if unit == "label":
-        return label_digests(store.labels)[store.label_ids]
-    return store.file_digests if unit == "file" else store.digests
+    """Returns a digest of the contents of the unit of each document, uint64 [n].
 
-
-def label_digests(labels: Sequence[str]) -> np.ndarray:
-    """Returns a digest of each label, uint64 [labels]. Raises ConfigError for a document without a label, ""."""
-    if not all(labels):
+    Raises ConfigError for a document without a label that is split by label.
+    """
+    if unit != "label":
+        return store.file_digests if unit == "file" else store.digests
+    if not all(store.labels):
         raise ConfigError(
             "data.split_by='label' needs a label for every document: set it to 'file' or 'document', or add labels"
         )
-    return np.array([text_digest(label.encode("utf-8")) for label in labels], np.uint64)
+    return np.array([text_digest(label.encode("utf-8")) for label in store.labels], np.uint64)[store.label_ids]
 
 
 def heldout_digest(heldout: Documents, split: Split) -> str:

@@ -8,6 +8,7 @@ predicts only a part of a window, such as the end, would never predict the rest 
 import abc
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -94,15 +95,7 @@ class JoinedCut(Cut):
         return -(-int(self.ends[-1]) // self.spec.raw_length)
 
     def slices(self, epochs: np.ndarray, indices: np.ndarray) -> Slices:
-        distinct = np.unique(epochs)
-        if len(distinct) == 1:
-            return self._slices(int(distinct[0]), indices)
-        parts = []
-        for epoch in distinct.tolist():
-            chosen = np.flatnonzero(epochs == epoch)
-            slices = self._slices(epoch, indices[chosen])
-            parts.append(slices._replace(windows=chosen[slices.windows]))
-        return in_order_of_windows(parts)
+        return slices_of_groups(epochs, lambda epoch, chosen: self._slices(epoch, indices[chosen]))
 
     def _slices(self, epoch: int, indices: np.ndarray) -> Slices:
         order, ends, ring_begin = self._ring(epoch)
@@ -208,8 +201,18 @@ class WholeCut(Cut):
 CUTS: dict[str, type[Cut]] = {"join": JoinedCut, "pack": JoinedCut, "split": SplitCut, "whole": WholeCut}
 
 
-def in_order_of_windows(parts: list[Slices]) -> Slices:
-    """The slices of all parts, in the order of their windows."""
+def slices_of_groups(groups: np.ndarray, slices_of: Callable[[int, np.ndarray], Slices]) -> Slices:
+    """The slices of windows in groups, int [w], in the order of the windows.
+
+    slices_of: a group and its windows, int64 [n] -> their slices, whose Slices.windows indexes these windows.
+    """
+    parts = []
+    for group in np.unique(groups).tolist():
+        chosen = np.flatnonzero(groups == group)
+        slices = slices_of(group, chosen)
+        parts.append(slices._replace(windows=chosen[slices.windows]))
+    if len(parts) == 1:
+        return parts[0]
     joined = Slices(*map(np.concatenate, zip(*parts, strict=True)))
     in_order = np.argsort(joined.windows, kind="stable")
     return Slices(*(column[in_order] for column in joined))

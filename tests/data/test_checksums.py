@@ -10,9 +10,8 @@ from contract.errors import ConfigError
 from data.prepare.__main__ import main
 from data.store import checksums
 from data.store.checksums import BackgroundVerification, was_verified
-from data.store.store import TokenStore, open_or_build
-from data.tokenizers.tokenizer import make_tokenizer
-from tests.data.corpus import corpus_config, store_of
+from data.store.store import TokenStore
+from tests.data.corpus import corpus_config, opened, store_of
 
 FLIPS = 10  # bits of each file, drawn anew in each run of the test
 
@@ -24,9 +23,11 @@ def large_stores(monkeypatch, tmp_path):
     monkeypatch.setattr(checksums, "_VERIFIED_STORES", str(tmp_path / "verified"))
 
 
-def reopen(tmp_path):
-    corpus = corpus_config(tmp_path)
-    return open_or_build(corpus, make_tokenizer(corpus))
+def finished(verification):
+    """Waits for a verification, if it is needed."""
+    if verification.ident is not None:
+        verification.join()
+    return verification
 
 
 def flip(path, bit=0):
@@ -55,13 +56,13 @@ def test_no_damage_of_a_file_is_accepted(tmp_path):
                 TokenStore(folder)
             assert "\n" not in str(error.value) and path.name in str(error.value)
             path.write_bytes(contents)
-    assert reopen(tmp_path).tokens.tolist() == [100, 101, 1, 102, 103, 1, 100, 101, 1]
+    assert opened(corpus_config(tmp_path)).tokens.tolist() == [100, 101, 1, 102, 103, 1, 100, 101, 1]
 
 
 def test_a_large_store_is_verified_while_batches_are_read(tmp_path, large_stores):
     store = store_of(tmp_path, ["ab", "cd"])
     flip(store.folder / "tokens.bin")
-    store = reopen(tmp_path)
+    store = opened(corpus_config(tmp_path))
     batches, seen = store.verified(iter(range(10**9))), []
     with pytest.raises(ConfigError, match=r"is damaged \(ValueError: tokens.bin differs from its checksum\)"):
         for batch in batches:
@@ -73,22 +74,21 @@ def test_a_large_store_is_verified_while_batches_are_read(tmp_path, large_stores
 def test_a_whole_large_store_is_verified_once_a_month_and_after_each_change(tmp_path, large_stores, monkeypatch):
     store = store_of(tmp_path, ["ab", "cd"])
     assert next(store.verified([1, 2])) == 1
-    store._verification.wait()
+    finished(store._verification)
     assert was_verified(store.folder, store.meta)
     read = []
     monkeypatch.setattr(checksums, "verify", lambda folder, meta: read.append(folder))
 
     def verifies():
         check = BackgroundVerification(store.folder, store.meta)
-        check.wait()
-        check.check()
+        finished(check).check()
         return len(read)
 
     assert verifies() == 0
     os.utime(store.folder / "tokens.bin")
     assert verifies() == 1
     assert verifies() == 1
-    marker = checksums._marker(store.folder)
+    marker = checksums._marker(store.folder, store.meta)
     month_ago = time.time() - 31 * 24 * 3600
     os.utime(marker, (month_ago, month_ago))
     assert verifies() == 2
@@ -101,8 +101,7 @@ def test_verification_needs_no_home(tmp_path, large_stores, monkeypatch):
     monkeypatch.setattr(checksums, "_VERIFIED_STORES", "/proc/nowhere")
     store = store_of(tmp_path, ["ab"])
     assert list(store.verified([1])) == [1]
-    store._verification.wait()
-    store._verification.check()
+    finished(store._verification).check()
     assert not was_verified(store.folder, store.meta)
 
 

@@ -126,11 +126,3 @@ def test_tokens_are_bounded_and_do_not_depend_on_the_order_of_the_training_docum
     monkeypatch.setattr(corpus_statistics, "TRAIN_TOKENS", 100)
     losses = [loss_of(Documents(store, np.arange(30)[::step], ""), heldout, most=50) for step in (1, -1)]
     assert losses[0] == losses[1] and losses[0][1:] == (100, 48)  # every fourth of ten windows
-
-
-def test_real_text_is_below_the_unigram_entropy(corpus):
-    paths = sorted((corpus / "text").glob("*.txt"))
-    store = store_of(corpus.parent / "trigram", [path.read_text(encoding="utf-8") for path in paths])
-    train, heldout = (Documents(store, np.arange(30)[half], "") for half in (slice(0, 25), slice(25, 30)))
-    loss = loss_of(train, heldout_of(heldout)).nats
-    assert 1.5 < loss < 2.5 < store.unigram_entropy()

@@ -5,67 +5,40 @@ import re
 import numpy as np
 import pytest
 
-from data import train_tokenizer
 from data.prepare.__main__ import main
 from data.store.store import open_or_build
 from data.tokenizers.tokenizer import SentencePieceTokenizer, make_tokenizer
 from data.windows.corpus_statistics import coverage_warnings
-from tests.data.corpus import corpus_config, store_of, write_texts
+from tests.data.corpus import corpus_config, store_of
+from tests.data.tiny_tokenizers import sentencepiece
 
-# SentencePiece's other defaults, with which a model loses text.
-LOSSY = "--pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1"
 TEXTS = ["the fox\njumps over\tthe  lazy dog\n", " a 語 quick brown fox\n\n\n    jumps\n", "plain text"]
 
 
-def train_model(path, flags):
-    spm = pytest.importorskip("sentencepiece")
-    (path.parent / "lines").write_text("the quick brown fox jumps over the lazy dog\nplain text is a text\n" * 20)
-    sizes = "--vocab_size=320 --hard_vocab_limit=false --minloglevel=2"
-    spm.SentencePieceTrainer.train(f"--input={path.parent / 'lines'} --model_prefix={path} {sizes} {flags}")
-    return f"{path}.model"
+SENTENCES = ["the quick brown fox jumps over the lazy dog", "plain text is a text"] * 20
+IDENTITY = {"normalization_rule_name": "identity"}
 
 
 @pytest.fixture(scope="module")
 def lossy(tmp_path_factory):
-    return train_model(tmp_path_factory.mktemp("lossy") / "m", LOSSY)
-
-
-@pytest.fixture(scope="module")
-def lossless(tmp_path_factory):
-    """A model trained by the command that the warnings name."""
-    pytest.importorskip("sentencepiece")
-    folder = tmp_path_factory.mktemp("lossless")
-    write_texts(folder, [f"the quick brown fox {k} jumps over the lazy dog\nplain text is a text" for k in range(40)])
-    out = folder / "m.model"
-    flags = [f"--path={folder / 'text'}", f"--out={out}", "--vocab_size=299", "--num_sentinels=0"]
-    train_tokenizer.main(["train_tokenizer", "--source=text", *flags])
-    return str(out)
-
-
-def test_a_model_trained_as_the_warnings_advise_loses_no_text(lossless, tmp_path):
-    store = store_of(tmp_path, TEXTS, tokenizer=lossless)
-    assert store.unknown_fraction == 0 and coverage_warnings(store) == []
-    assert (store.meta["sampled_texts"], store.meta["changed_texts"]) == (3, [])
-    assert store.token_bytes.tolist() == store.text_bytes.tolist() and store.bytes_covered() == 1
-    tokenizer = SentencePieceTokenizer(lossless, num_sentinels=1, mode_tokens=())
-    assert tokenizer.dummy_bytes == 0
-    for text in (" a", "  a", "a  ", " ", "\n", "\t é\n\n", "ﬁ", "\x00", "the 語\r\n"):
-        ids = tokenizer.encode(text)
-        assert tokenizer.decode(ids) == text and tokenizer.num_bytes(ids) == len(text.encode())
+    """SentencePiece's defaults, with which a model loses text."""
+    path = tmp_path_factory.mktemp("lossy") / "m.model"
+    return sentencepiece(path, SENTENCES, vocab_size=320, byte_fallback=False)
 
 
 def test_the_space_before_each_text_is_not_a_byte_of_it_and_does_not_make_up_for_lost_bytes(tmp_path):
-    flags = f"{LOSSY} --byte_fallback=true --normalization_rule_name=identity"
-    lossless = train_model(tmp_path / "a", f"{flags} --remove_extra_whitespaces=false")
+    lossless = sentencepiece(tmp_path / "a.model", SENTENCES, remove_extra_whitespaces=False, **IDENTITY)
     assert SentencePieceTokenizer(lossless, num_sentinels=1, mode_tokens=()).dummy_bytes == 1
     store = store_of(tmp_path / "1", TEXTS, tokenizer=lossless)
     assert store.token_bytes.tolist() == store.text_bytes.tolist() and store.bytes_covered() == 1
-    store = store_of(tmp_path / "2", ["a  cat", "a cat"], tokenizer=train_model(tmp_path / "b", flags))
+    store = store_of(
+        tmp_path / "2", ["a  cat", "a cat"], tokenizer=sentencepiece(tmp_path / "b.model", SENTENCES, **IDENTITY)
+    )
     assert store.token_bytes.tolist() == [5, 5] and store.bytes_covered() == 10 / 11
 
 
 def test_documents_that_normalization_makes_longer_do_not_make_up_for_shorter_ones(tmp_path):
-    store = store_of(tmp_path, ["a  cat", "½½"], tokenizer=train_model(tmp_path / "m", f"{LOSSY} --byte_fallback=true"))
+    store = store_of(tmp_path, ["a  cat", "½½"], tokenizer=sentencepiece(tmp_path / "m.model", SENTENCES))
     assert store.text_bytes.tolist() == [6, 4] and store.token_bytes.tolist() == [5, 10]  # 1, U+2044, 2
     assert store.bytes_covered() == (5 + 4) / 10
     assert store.in_text(np.array([0, 1])).tolist() == [1.0, 0.4]
@@ -73,8 +46,8 @@ def test_documents_that_normalization_makes_longer_do_not_make_up_for_shorter_on
 
 def test_prompts_and_responses_have_a_space_of_their_own(tmp_path):
     (tmp_path / "pairs.jsonl").write_text('{"prompt": "a fox", "response": "jumps"}\n{"prompt": "", "response": "b"}')
-    flags = f"{LOSSY} --byte_fallback=true --normalization_rule_name=identity --remove_extra_whitespaces=false"
-    changes = {"tokenizer": train_model(tmp_path / "m", flags), "source": "jsonl", "path": f"{tmp_path}/pairs.jsonl"}
+    model = sentencepiece(tmp_path / "m.model", SENTENCES, remove_extra_whitespaces=False, **IDENTITY)
+    changes = {"tokenizer": model, "source": "jsonl", "path": f"{tmp_path}/pairs.jsonl"}
     corpus = corpus_config(tmp_path, **changes)
     store = open_or_build(corpus, make_tokenizer(corpus))
     assert store.token_bytes.tolist() == store.text_bytes.tolist() == [10, 1]

@@ -6,7 +6,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from contract.errors import ConfigError
 from contract.windows import BatchSpec, Capacity, Ramp, WindowSpec
 from data.windows.heldout_batches import Heldout, visits
 from data.windows.windowing import WindowReader
@@ -56,18 +55,6 @@ def test_the_first_visits_reach_every_document(documents, spec):
     for most in (1, 7, len(documents), len(reader) - 1, 10**6):
         assert visits(reader, 0, most).tolist() == everything[:most].tolist()
     assert visits(reader, 1, len(reader)).tolist() != everything.tolist()
-
-
-def test_denoisers_with_other_windows_visit_the_same_documents(documents):
-    """The head of the stream gave each denoiser a few documents of its own."""
-    read = []
-    for spec in SPECS:
-        reader = WindowReader(documents, spec)
-        windows = visits(reader, 0, 10)
-        begins, counts = reader.cut.windows_of(np.arange(10))
-        touched = [((windows >= b) & (windows < b + n)).any() for b, n in zip(begins, counts, strict=True)]
-        read.append(touched)
-    assert all(all(touched) for touched in read)
 
 
 @pytest.mark.parametrize("examples_per_row", [1, 3])
@@ -176,8 +163,3 @@ def test_a_denoiser_that_is_never_drawn_is_not_scored(documents):
     never = WindowSpec("never", 0.0, 13, "join", False)
     heldout = heldout_of(documents, [*SPECS, never])
     assert heldout.num_windows.tolist() == [50, 50, 0] and heldout.documents_read([2]) == 0
-
-
-def test_held_out_text_shorter_than_a_window(documents):
-    with pytest.raises(ConfigError, match="fewer than one window of 100000"):
-        heldout_of(documents, [WindowSpec("x", 1.0, 100_000, "join", False)])

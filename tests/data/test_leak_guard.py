@@ -90,15 +90,6 @@ def test_prompts_are_part_of_the_text(tmp_path):
     assert store.duplicate_ids.tolist() == [0, 1, 2, 0] and store.near_duplicate_pairs.shape == (0, 2)
 
 
-def test_pairs_do_not_depend_on_the_tokenizer(tmp_path):
-    spm = pytest.importorskip("sentencepiece")
-    a, b = texts(2)
-    model = str(tmp_path / "m")
-    spm.SentencePieceTrainer.train(sentence_iterator=iter([a, b]), model_prefix=model, vocab_size=100, pad_id=3)
-    stores = [store_of(tmp_path, [a, b, edited(a)], tokenizer=tokenizer) for tokenizer in ("byte", f"{model}.model")]
-    assert [store.near_duplicate_pairs.tolist() for store in stores] == [[[0, 2]]] * 2
-
-
 def test_beyond_the_limit_identical_documents_are_counted_and_drop_is_refused(tmp_path, monkeypatch):
     for owner in (encode, write, leak_guard):
         monkeypatch.setattr(owner, "MAX_DOCUMENTS", 3)
@@ -125,38 +116,6 @@ def test_drop_that_leaves_no_training_document(tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_sides_of_two_stores_raise(tmp_path):
-    sides_of = [store_of(tmp_path / name, ["a", "b"]) for name in "xy"]
-    train, heldout = (Documents(store, np.array([0]), "") for store in sides_of)
-    with pytest.raises(ValueError, match="one token store"):
-        near_duplicates(train, heldout, "keep")
-
-
-def versions():
-    """Twelve versions of a text of 300 words; neighbors share 90% of their 5-grams, the first and the last none."""
-    words, found = texts(1)[0].split(), []
-    for k in range(12):
-        found.append(" ".join(words))
-        words[25 * k : 25 * (k + 1)] = [f"v{k}_{i}" for i in range(25)]
-    return found
-
-
-def test_only_the_neighbors_of_a_held_out_version_are_its_copies(tmp_path):
-    store = store_of(tmp_path, versions())
-    train, heldout = sides(store, [5])
-    dropped, overlap = near_duplicates(train, heldout, "drop")
-    assert (overlap.near_identical, overlap.train) == (1, 2)
-    assert sorted(dropped.index.tolist()) == [0, 1, 2, 3, 7, 8, 9, 10, 11]
-
-
-def test_documents_that_share_a_template_below_the_threshold_are_no_copies(tmp_path):
-    """200 of 235 words are equal: a similarity of 196 / 266 = .74, whose estimate is above .8 for some pairs."""
-    template = texts(1)[0].split()[:200]
-    store = store_of(tmp_path, [" ".join([*template, *text.split()[:35]]) for text in texts(400, seed=1)])
-    _, overlap = near_duplicates(*sides(store, range(40)), "keep")
-    assert (overlap.heldout, overlap.near_identical, overlap.train) == (40, 0, 0)
-
-
 def test_copies_of_the_second_of_two_identical_documents_are_found(tmp_path):
     a, b = texts(2)
     store = store_of(tmp_path, [a, b, a, edited(a), edited(a)])
@@ -179,31 +138,27 @@ def count_trained(documents, digests, train, heldout, *, text_bytes=200, not_by_
 RUN = [(1, 10), (2, 10), (3, 20), (2, 20)]  # texts of two files; text 2 is in both
 
 
-def test_documents_of_files_on_the_training_side_are_trained_on():
-    assert count_trained(RUN, RUN, [0, 1], [2, 3]) == 2  # file 10, however it is cut
-    assert count_trained([(7, 10), (8, 20), (9, 20)], RUN, [0, 1], [2, 3]) == 1
+ONE_FILE = [(1, 10), (2, 10), (3, 10)]
+OTHER_FILE = [(1, 30), (3, 30), (5, 30)]
 
 
-def test_equal_texts_of_a_held_out_file_are_not_trained_on():
-    """The same split twice: text 2 of the held-out file 20 is also a text of file 10."""
-    assert count_trained(RUN[2:], RUN, [0, 1], [2, 3]) == 0
-
-
-def test_documents_of_a_file_that_was_split_itself():
-    one_file = [(1, 10), (2, 10), (3, 10)]
-    assert count_trained(one_file, one_file, [0, 2], [1]) == 2
-    assert count_trained([(8, 10), (9, 10)], one_file, [0, 2], [1]) == 2  # cut in another way: some part was read
-
-
-def test_equal_texts_of_other_files_are_trained_on_unless_they_are_short():
-    assert count_trained([(1, 30), (3, 30), (5, 30)], RUN, [0, 1], [2, 3]) == 1
-    assert count_trained([(1, 30)], RUN, [0, 1], [2, 3], text_bytes=99) == 0
-
-
-def test_in_one_run_every_equal_text_is_trained_on():
-    """Held-out text of one corpus that another one of the same run reads, however short it is."""
-    assert count_trained([(1, 30), (3, 30), (5, 30)], RUN, [0, 1], [2, 3], text_bytes=1, not_by_chance=None) == 1
-    assert count_trained(RUN[2:], RUN, [0, 1], [2, 3], not_by_chance=None) == 1, "text 2 is on both sides"
+@pytest.mark.parametrize(
+    ("documents", "run", "train", "heldout", "options", "trained"),
+    [
+        (RUN, RUN, [0, 1], [2, 3], {}, 2),  # file 10 is on the training side, however it is cut
+        ([(7, 10), (8, 20), (9, 20)], RUN, [0, 1], [2, 3], {}, 1),
+        (RUN[2:], RUN, [0, 1], [2, 3], {}, 0),  # text 2 of the held-out file 20 is also a text of file 10
+        (ONE_FILE, ONE_FILE, [0, 2], [1], {}, 2),  # a file that was split itself
+        ([(8, 10), (9, 10)], ONE_FILE, [0, 2], [1], {}, 2),  # cut in another way: some part was read
+        (OTHER_FILE, RUN, [0, 1], [2, 3], {}, 1),  # an equal text of another file, unless it is short
+        (OTHER_FILE[:1], RUN, [0, 1], [2, 3], {"text_bytes": 99}, 0),
+        # In one run every equal text, however short: of one corpus that another one of the same run reads.
+        (OTHER_FILE, RUN, [0, 1], [2, 3], {"text_bytes": 1, "not_by_chance": None}, 1),
+        (RUN[2:], RUN, [0, 1], [2, 3], {"not_by_chance": None}, 1),  # text 2 is on both sides
+    ],
+)
+def test_documents_that_were_trained_on(documents, run, train, heldout, options, trained):
+    assert count_trained(documents, run, train, heldout, **options) == trained
 
 
 def test_equal_documents_are_those_of_equal_files_in_any_order():

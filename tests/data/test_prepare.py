@@ -10,41 +10,27 @@ import pytest
 
 from configs.base import get_config
 from contract.errors import ConfigError
+from data.prepare import __main__ as prepare
 from data.prepare.__main__ import main
-from data.prepare.flags import parse_flags
+from data.prepare.flags import read_corpus
 from data.sources.config import CorpusConfig
 from data.sources.filters import FilterConfig
 from tests.data.corpus import corpus_config, opened, write_texts
 
-NOT_IN_A_STORE = {"num_sentinels", "mode_tokens", "append_special_tokens", "decoder_start_token"}
-
-
-def test_the_defaults_are_those_of_the_config():
-    config, defaults = get_config().data, dataclasses.asdict(parse_flags(["prepare"], "").corpus)
-    names = defaults.keys() - NOT_IN_A_STORE - {"filters"}
-    assert {name: defaults[name] for name in names} == {name: config[name] for name in names}
-    assert defaults["filters"] == config.filters.to_dict()
-
 
 def test_every_field_of_the_corpus_has_a_flag():
-    fields = {
-        "source": "text",
-        "path": "x",
-        "heldout_path": "w",
-        "document_per": "line",
-        "text_key": "content",
-        "on_unreadable": "skip",
-        "tokenizer": "y.model",
-        "cache_dir": "z",
-    }
-    assert set(fields) == {field.name for field in dataclasses.fields(CorpusConfig)} - NOT_IN_A_STORE - {"filters"}
-    filters = {field.name: k + 1 for k, field in enumerate(dataclasses.fields(FilterConfig))}
-    filters |= {name: 0.25 for name in filters if name.endswith("fraction")}
-    filters |= {"remove_duplicates": "near", "jaccard": 0.5}
-    given = fields | {f"filters.{name}": value for name, value in filters.items()}
-    corpus = parse_flags(["prepare", *(f"--{name}={value}" for name, value in given.items())], "").corpus
+    config = get_config().data.to_dict()
     special = {"num_sentinels": 0, "mode_tokens": (), "append_special_tokens": True, "decoder_start_token": "pad"}
-    assert corpus == CorpusConfig(**fields, **special, filters=FilterConfig(**filters))
+    filters = {name: value + 0.25 if isinstance(value, float) else 7 for name, value in config["filters"].items()}
+    filters["remove_duplicates"] = "near"
+    fields = {field.name: f"a {field.name}" for field in dataclasses.fields(CorpusConfig)} | special
+    fields |= {"document_per": "line", "on_unreadable": "skip", "filters": FilterConfig(**filters | {"jaccard": 0.5})}
+    given = {name: value for name, value in fields.items() if name not in special and name != "filters"}
+    given |= {f"filters.{name}": value for name, value in dataclasses.asdict(fields["filters"]).items()}
+    found = read_corpus(prepare._FLAGS, ["prepare", *(f"--{name}={value}" for name, value in given.items())], "")
+    assert found == CorpusConfig(**fields)
+    defaults = {field: config[field] for field in fields} | special | {"filters": FilterConfig(**config["filters"])}
+    assert read_corpus(prepare._FLAGS, ["prepare"], "") == CorpusConfig(**defaults)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +39,13 @@ def test_every_field_of_the_corpus_has_a_flag():
         ("--document_per=page", r"--document_per=page: value should be one of <file\|line\|paragraph>"),
         ("--paths=x", "Unknown command line flag 'paths'. Did you mean: path"),
         ("corpus.txt", "unexpected argument 'corpus.txt': flags are written --name=value"),
-        ("--workers=0", "--workers=0 must be between 1 and 4,096"),
+        ("--workers=0", r"--workers=0: 0 is not an integer in the range \[1, 4096\]"),
         ("--filters.jaccard=0", r"--filters\.jaccard=0\.0 must be"),
     ],
 )
 def test_invalid_arguments(argument, message):
     with pytest.raises(ConfigError, match=message) as error:
-        parse_flags(["prepare", argument], "")
+        main(["prepare", argument])
     assert "\n" not in str(error.value)
 
 

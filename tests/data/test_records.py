@@ -17,7 +17,7 @@ from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.split import Split, split_documents, unit_of
 from tests.data.corpus import corpus_config, opened, read, write_texts
 from tests.data.record_files import write_examples, write_jsonl, write_parquet, write_records
-from tests.data.test_tokenizer import T5_LIKE, train_model
+from tests.data.test_tokenizer import train_model
 
 PAIR = '{"prompt": "ab", "response": "c"}'
 
@@ -67,7 +67,7 @@ def test_responses_to_one_prompt_are_on_one_side_of_the_split(tmp_path):
 
 def test_a_token_never_spans_the_boundary(tmp_path):
     """The prompt ends inside what would be one token of the two together."""
-    text, model = "the quick brown fox", train_model(tmp_path / "t5.model", **T5_LIKE)
+    text, model = "the quick brown fox", train_model(tmp_path / "t5.model")
     encode = make_tokenizer(corpus_config(tmp_path, tokenizer=model)).encode
     together = encode(text).tolist()
     cut = next(k for k in range(2, len(text)) if encode(text[:k]).tolist() != together[: len(encode(text[:k]))])
@@ -82,28 +82,18 @@ def test_a_token_never_spans_the_boundary(tmp_path):
     ("line", "message"),
     [
         (b'{"prompt": "\xff", "response": "a"}', "is not UTF-8 (byte 12 of the line)"),
-        ('{"prompt": "a" "response": "b"}', "is not JSON (Expecting ',' delimiter, column 16)"),
-        ("[" * 100_000, "is not JSON that can be read (maximum recursion depth exceeded"),
+        ('{"prompt": "a" "response": "b"}', "is not JSON (Expecting ',' delimiter: line 1 column 16"),
+        ("[" * 100_000, "is not JSON (maximum recursion depth exceeded"),
         ("[1]", "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) and"),
-        ('{"prompt": "a"}', "must be an object with the keys"),
         ('{"text": "a", "response": "b"}', "must be an object with the keys"),
+        ('{"id": 1}', "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) "
+         "and optionally 'label', and has the keys 'id': fix"),
         ('{"prompt": "a", "response": 7}', "has 7 for 'response', which must be a string"),
         ('{"text": "a", "label": true}', "has True for 'label', which must be a string"),
-        ('{"text": {"a": 1, "a": 2}}', "has {'a': 2} for 'text', which must be a string"),
-        (
-            '{"content": "a", "id": 1}',
-            "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) "
-            "and optionally 'label', and has the keys 'content', 'id': fix",
-        ),
         ('{"prompt": "a", "response": " \\n"}', "has no text in 'response'"),
-        ('{"text": ""}', "has no text in 'text'"),
         ('{"prompt": "a", "response": "b\\ud800"}', "has half of a surrogate pair in 'response', at character 1"),
-        ('{"text": "a", "text": "b"}', "has the key 'text' more than once: fix"),
-        ('{"text": "a", "id": 1, "tag": {}, "id": 1}', "has the key 'id' more than once: fix"),
-        ('\ufeff{"text": "a"}', "begins with a byte order mark (U+FEFF): a file may have one, at its start: fix"),
-        ('{"text": "a", "id": ' + "9" * 5000 + "}", "is not JSON that can be read (Exceeds the limit (4300 digits)"),
     ],
-)
+)  # fmt: skip
 def test_an_invalid_line_is_an_error_or_skipped_and_counted(tmp_path, line, message):
     with pytest.raises(ConfigError) as error:
         store_of_lines(tmp_path, PAIR, "", line)
@@ -116,20 +106,19 @@ def test_an_invalid_line_is_an_error_or_skipped_and_counted(tmp_path, line, mess
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
-@pytest.mark.parametrize("rest", ["", "\n"])
-def test_a_byte_order_mark_at_the_start_of_a_file_is_no_text(tmp_path, name, rest):
-    contents = f"\ufeff{rest}{PAIR}\n{PAIR}".encode()
+def test_a_byte_order_mark_at_the_start_of_a_file_is_no_text(tmp_path, name):
+    contents = f"\ufeff{PAIR}\n{PAIR}".encode()
     (tmp_path / name).write_bytes(gzip.compress(contents) if name.endswith(".gz") else contents)
-    corpus = corpus_config(tmp_path, source="jsonl", path=str(tmp_path / name))
-    assert [(document.prompt, document.text) for document in open_source(corpus).documents(Skipped())] == [
-        ("ab", "c"),
-        ("ab", "c"),
-    ]
+    documents, _ = read(corpus_config(tmp_path, source="jsonl", path=str(tmp_path / name)))
+    assert [(document.prompt, document.text) for document in documents] == [("ab", "c")] * 2
 
 
-def test_documents_are_lines_and_nothing_else(tmp_path):
+def test_json_lines_and_responses_are_not_cut(tmp_path):
     with pytest.raises(ConfigError, match=r"data\.document_per='line' does not go with data\.source='jsonl', whose"):
         open_source(jsonl_corpus(tmp_path, PAIR, document_per="line"))
+    corpus = corpus_of(tmp_path, "parquet", [{"prompt": "a", "response": "b"}], document_per="line")
+    with pytest.raises(ConfigError, match=r"data\.document_per='line' does not go with prompts and responses, which"):
+        read(corpus)
 
 
 TEXTS = [f"Text {i}, é.\n\nIts second paragraph." for i in range(20)]
@@ -185,12 +174,7 @@ def test_integer_and_null_labels_of_json(tmp_path):
     write_records(tmp_path / "json.array_record", [json.dumps(record).encode() for record in records])
     of_records = corpus_config(tmp_path, source="array_record", path=str(tmp_path / "json.array_record"))
     for corpus in (corpus_of(tmp_path, "jsonl", records), of_records):
-        assert [(document.text, document.label) for document in read(corpus)[0]] == [
-            ("a", "1"),
-            ("b", ""),
-            ("c", "-2"),
-            ("d", ""),
-        ]
+        assert [document.label for document in read(corpus)[0]] == ["1", "", "-2", ""]
 
 
 def test_a_null_of_a_table_is_an_empty_text(tmp_path):
@@ -208,12 +192,6 @@ def test_columns_of_bytes_are_read_as_text(tmp_path):
     assert [(document.text, document.label) for document in documents] == [("é", "x"), ("b", "")]
     with pytest.raises(ConfigError, match=r"a\.parquet, row 1 is not UTF-8 in 'text' \(byte 1\): fix that record"):
         read(corpus_of(tmp_path, "parquet", [{"text": b"a"}, {"text": b"a\xff"}]))
-
-
-def test_a_prompt_is_not_cut(tmp_path):
-    corpus = corpus_of(tmp_path, "parquet", [{"prompt": "a", "response": "b"}], document_per="line")
-    with pytest.raises(ConfigError, match=r"data\.document_per='line' does not go with prompts and responses, which"):
-        read(corpus)
 
 
 def test_array_records_of_text_and_of_json(tmp_path):
@@ -243,13 +221,8 @@ GOOD = {"text": "good"}
 INVALID = {
     ("parquet", "UTF-8"): ([{"text": b"good"}, {"text": b"\xff"}], "a.parquet, row 1 is not UTF-8 in 'text' (byte 0)"),
     ("parquet", "column"): ([{"texts": "a"}], "a.parquet has no column 'text' (data.text_key), and no 'prompt' and"),
-    ("parquet", "type"): ([{"text": 5}], "a.parquet has the type int64 in column 'text', which must be text: set data"),
-    ("parquet", "label"): ([{"text": "a", "label": 0.5}], "a.parquet has the type double in column 'label', which"),
     ("array_record", "UTF-8"): ([GOOD, {"text": b"\xff"}], "a.array_record, record 1 is not UTF-8 in 'text' (byte 0)"),
-    ("array_record", "type"): (
-        [GOOD, {"text": 5}],
-        "a.array_record, record 1 has 5 for 'text', which must be a string",
-    ),
+    ("array_record", "type"): ([GOOD, {"text": 5}], "a.array_record, record 1 has 5 for 'text', which must be a str"),
     ("array_record", "lacks"): ([GOOD, {"texts": "a"}], "a.array_record, record 1 must be an object with the keys"),
 }
 

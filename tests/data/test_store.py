@@ -1,7 +1,6 @@
 """The contents of a token store, by every writer, which is complete or absent: kills, races, damage."""
 
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -20,9 +19,7 @@ from contract.errors import ConfigError
 from data.sources import open_source
 from data.sources.filters import OFF
 from data.store.checksums import sealed
-from data.store.encode import encoded
 from data.store.progress import PrepareProgress
-from data.store.store import TokenStore
 from data.store.write import write_store
 from data.tokenizers.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config, opened, store_of, write_texts
@@ -110,8 +107,7 @@ def files_of(folder, corpus, workers):
     """The files of a store that `workers` processes encode: name -> contents."""
     folder.parent.mkdir(exist_ok=True)
     source, tokenizer = open_source(corpus), make_tokenizer(corpus)
-    encode = functools.partial(encoded, workers=workers)
-    write_store(folder, source, corpus, tokenizer, PrepareProgress(1, bar=False), encode)
+    write_store(folder, source, corpus, tokenizer, PrepareProgress(1, shown=False), workers)
     assert [path.name for path in folder.parent.iterdir()] == ["store"]
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -221,43 +217,3 @@ def test_builders_that_finish_at_the_same_time_all_get_the_store(tmp_path, monke
         thread.join()
     assert [store.tokens.tolist() for store in stores] == [[100, 101, 1, 102, 103, 1]] * 4
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [stores[0].folder.name]
-
-
-def cut_short(folder):
-    os.truncate(folder / "tokens.bin", 4)
-
-
-def lose_offsets(folder):
-    (folder / "offsets.npy").unlink()
-
-
-def lose_meta(folder):
-    (folder / "meta.json").unlink()
-
-
-def garble_meta(folder):
-    (folder / "meta.json").write_text("{")
-
-
-def lose_name(folder):
-    fields = json.loads((folder / "meta.json").read_text())
-    meta = {name: value for name, value in fields.items() if name not in ("name", "meta_checksum")}
-    (folder / "meta.json").write_text(json.dumps(sealed(meta)))
-
-
-@pytest.mark.parametrize("damage", [cut_short, lose_offsets, lose_meta, garble_meta, lose_name])
-def test_a_damaged_store_is_refused(tmp_path, damage):
-    folder = store_of(tmp_path, ["ab", "cd"]).folder
-    damage(folder)
-    with pytest.raises(ConfigError, match=rf"token store {folder} is damaged \(.*\): delete that folder") as error:
-        opened(corpus_config(tmp_path))
-    assert "\n" not in str(error.value)
-
-
-def test_a_store_under_another_name_is_refused(tmp_path):
-    one, other = store_of(tmp_path, ["ab"]).folder, store_of(tmp_path / "b", ["cd"], cache_dir=str(tmp_path / "cache"))
-    one.rename(tmp_path / "gone")
-    other.folder.rename(one)
-    with pytest.raises(ConfigError, match=r"contains another corpus, the store .*, which was renamed: delete that"):
-        opened(corpus_config(tmp_path))
-    assert len(TokenStore(tmp_path / "gone")) == 1

@@ -13,7 +13,7 @@ from data.sources.filters import OFF
 from data.sources.source import RawDocument
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.split import Split, split_documents
-from tests.data.corpus import corpus_config, opened, write_texts
+from tests.data.corpus import corpus_config, opened, read, write_texts
 
 ALL = Limits(max_bytes=10**9, num_documents=10**9)
 
@@ -32,58 +32,41 @@ def sides(corpus, split):
 
 
 def corpus_of(kind, tmp_path):
-    texts = [f"document {k}\n\n{k * k}\n\nits end {k % 7}" for k in range(60)]
-    if kind == "pairs":
+    """Of every fifth text the filters remove all paragraphs, and of others the numbers."""
+    texts = [f"document {k}\n\n{k * k}\n\nits end {k % 7}".replace(" ", " # " * (k % 5 == 0) or " ") for k in range(60)]
+    filters = dataclasses.replace(OFF, min_characters=8, max_symbol_fraction=0.3)
+    if kind in ("pairs", "labels"):
         # Responses to one prompt are on one side, with text that is in no other document.
-        pairs = [{"prompt": f"prompt {k // 3}, ", "response": f"response {k}"} for k in range(60)]
-        (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-        return corpus_config(tmp_path, source="jsonl", path=str(tmp_path / "c.jsonl"))
-    if kind == "labels":
-        lines = [{"text": text, "label": f"l{k % 9}"} for k, text in enumerate(texts)]
-        (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, lines)))
-        return corpus_config(tmp_path, source="jsonl", path=str(tmp_path / "c.jsonl"))
-    write_texts(tmp_path, ["\n\n".join(texts)] if kind == "one file" else texts)
-    if kind == "held-out path":
-        write_texts(tmp_path / "other", ["other 1", "other 2"])
-        return corpus_config(tmp_path, heldout_path=str(tmp_path / "other"))
-    return corpus_config(tmp_path, document_per="paragraph" if kind in ("one file", "paragraphs") else "file")
+        pairs = [{"prompt": f"prompt {k // 3}, ", "response": f"response {k}" + " #" * (k % 5)} for k in range(60)]
+        labelled = [{"text": text, "label": f"l{k % 9}"} for k, text in enumerate(texts)]
+        (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, pairs if kind == "pairs" else labelled)))
+        return corpus_config(tmp_path, source="jsonl", path=str(tmp_path / "c.jsonl"), filters=filters)
+    one_file = ["\n\n".join(texts)]
+    write_texts(tmp_path, {"one file": one_file, "one file left": [*one_file, "short\n\n#"]}.get(kind, texts))
+    write_texts(tmp_path / "other", ["other 1", "#"])
+    other = str(tmp_path / "other") if kind == "held-out path" else ""
+    per = "file" if kind in ("files", "held-out path") else "paragraph"
+    return corpus_config(tmp_path, document_per=per, heldout_path=other, filters=filters)
 
 
-@pytest.mark.parametrize("kind", ["files", "paragraphs", "one file", "pairs", "labels", "held-out path"])
+@pytest.mark.parametrize(
+    "kind", ["files", "paragraphs", "one file", "one file left", "pairs", "labels", "held-out path"]
+)
 @pytest.mark.parametrize("fraction", [0.001, 0.3])
-def test_the_sides_are_those_of_a_run(kind, fraction, tmp_path):
+@pytest.mark.parametrize("is_filtered", [False, True])
+def test_the_sides_are_those_of_a_run(kind, fraction, is_filtered, tmp_path):
     corpus = corpus_of(kind, tmp_path)
+    corpus = corpus if is_filtered else dataclasses.replace(corpus, filters=OFF)
     split = Split(fraction, 5, "label" if kind == "labels" else "auto")
+    num_read = 0
     for sample, expected in zip(samples(corpus, split), sides(corpus, split), strict=True):
         parts = 2 if kind == "pairs" else 1  # the prompt and the response
         texts = ["".join(sample.texts[k : k + parts]) for k in range(0, len(sample.texts), parts)]
         assert texts == expected
         assert sample.is_whole and sample.num_documents == len(expected)
         assert sample.num_bytes == sum(len(text.encode()) for text in expected)
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", ["a file", "files", "pairs", "held-out path"])
-def test_the_sides_are_those_of_a_run_with_filters(kind, seed, tmp_path):
-    """In the first corpus the filter removes one of two files, so that the unit of the split is a document."""
-    filters = dataclasses.replace(OFF, min_characters=100, max_symbol_fraction=0.5)
-    long = [f"A{k} " + "word " * 30 for k in range(40)] + [f"# B{k} " + "# ... " * 30 for k in range(20)]
-    short = [f"short {k}" for k in range(60)]
-    if kind == "pairs":
-        pairs = [{"prompt": "p" * (90 + k), "response": f"response {k}"} for k in range(20)]
-        (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-        corpus = corpus_config(tmp_path, source="jsonl", path=str(tmp_path / "c.jsonl"), filters=filters)
-    else:
-        write_texts(tmp_path, ["\n\n".join(long), "\n\n".join(short)] if kind == "a file" else long + short)
-        write_texts(tmp_path / "other", ["other 1"])
-        other = str(tmp_path / "other") if kind == "held-out path" else ""
-        per = "paragraph" if kind == "a file" else "file"
-        corpus = corpus_config(tmp_path, document_per=per, heldout_path=other, filters=filters)
-    split = Split(0.1, seed, "auto")
-    for sample, expected in zip(samples(corpus, split), sides(corpus, split), strict=True):
-        parts = 2 if kind == "pairs" else 1
-        texts = ["".join(sample.texts[k : k + parts]) for k in range(0, len(sample.texts), parts)]
-        assert texts == expected and sample.num_documents == len(expected)
+        num_read += len(expected)
+    assert (num_read < len(read(corpus)[0])) == is_filtered
 
 
 def source_of(texts):
@@ -130,5 +113,5 @@ def test_a_corpus_that_cannot_be_split_is_refused_as_in_a_run(tmp_path):
     write_texts(tmp_path, ["a", "b"])
     (tmp_path / "text" / "000.txt").write_text("a")
     filters = dataclasses.replace(OFF, min_characters=100)
-    with pytest.raises(ConfigError, match=r"data.filters removed 2 documents\): name another corpus"):
+    with pytest.raises(ConfigError, match=r"to train a tokenizer on that data\.filters leaves"):
         samples(corpus_config(tmp_path, filters=filters), Split(0.1, 0, "auto"))

@@ -1,6 +1,5 @@
 """Ids by hand, round trips, and the error for each invalid model file."""
 
-import io
 import sys
 
 import numpy as np
@@ -12,6 +11,7 @@ from contract.errors import ConfigError
 from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP
 from data.tokenizers.tokenizer import ByteTokenizer, SentencePieceTokenizer, make_tokenizer
 from tests.data.corpus import corpus_config
+from tests.data.tiny_tokenizers import sentencepiece
 
 BYTE = ByteTokenizer(num_sentinels=100, mode_tokens=("[R]", "[S]", "[X]"))
 
@@ -92,24 +92,16 @@ def test_make_tokenizer(tmp_path):
 # SentencePiece
 
 SENTENCES = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen liquor jugs"] * 20
-T5_LIKE = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 LLAMA_LIKE = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}
 
 
 def train_model(path, **options):
-    spm = pytest.importorskip("sentencepiece")
-    model = io.BytesIO()
-    spm.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=330, byte_fallback=True, minloglevel=2,
-        hard_vocab_limit=False, **options,
-    )  # fmt: skip
-    path.write_bytes(model.getvalue())
-    return str(path)
+    return sentencepiece(path, SENTENCES, **options)
 
 
 @pytest.fixture(scope="module")
 def model_path(tmp_path_factory):
-    return train_model(tmp_path_factory.mktemp("spm") / "t5.model", **T5_LIKE)
+    return train_model(tmp_path_factory.mktemp("spm") / "t5.model")
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +141,7 @@ def test_sentencepiece_marks(pieces):
 def test_sentencepiece_models_own_sentinels_are_not_found_in_text(tmp_path):
     # SentencePiece gives the ids after pad, eos and unk to the user-defined symbols, in their order.
     symbols = ["<extra_id_0>", "<extra_id_1>", "<extra_id_2>"]
-    path = train_model(tmp_path / "own.model", **T5_LIKE, user_defined_symbols=symbols)
+    path = train_model(tmp_path / "own.model", user_defined_symbols=symbols)
     tokenizer = SentencePieceTokenizer(path, num_sentinels=2, mode_tokens=("[R]",))
     vocab, size = tokenizer.vocab, tokenizer._model.get_piece_size()
     assert vocab.sentinel_ids == (3, 4) and vocab.content_start == 6 and vocab.content_end == size
@@ -202,7 +194,7 @@ def test_files_that_are_no_sentencepiece_model(tmp_path, contents, message):
 
 
 def test_a_model_without_eos(tmp_path):
-    without_eos = train_model(tmp_path / "a.model", pad_id=0, eos_id=-1, unk_id=1, bos_id=-1)
+    without_eos = train_model(tmp_path / "a.model", eos_id=-1, unk_id=1)
     with pytest.raises(ConfigError, match=r"a\.model' has no eos id: train one by python -m data\.train_tok"):
         SentencePieceTokenizer(without_eos, num_sentinels=4, mode_tokens=())
 

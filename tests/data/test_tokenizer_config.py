@@ -16,15 +16,12 @@ CASES = {
     "GPT-2, prefix, file's class": ("gpt2", {"tokenizer_class": "PreTrainedTokenizerFast", "add_prefix_space": True}),
     "roberta": ("roberta", {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False}),
     "RoBERTa, prefix": ("roberta", {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": True}),
-    "t5": ("t5", {"tokenizer_class": "T5Tokenizer"}),
-    "llama": ("llama", {"tokenizer_class": "LlamaTokenizer", "legacy": False}),
-    "Llama, file's class": ("llama", {"tokenizer_class": "PreTrainedTokenizerFast"}),
     "bert": ("bert", {"tokenizer_class": "BertTokenizer", "do_lower_case": True}),
     "BERT, cased": ("bert", {"tokenizer_class": "BertTokenizer", "do_lower_case": False}),
     "BERT, accents": ("bert", {"tokenizer_class": "BertTokenizer", "strip_accents": False}),
     "BERT, Chinese": ("bert", {"tokenizer_class": "BertTokenizer", "tokenize_chinese_chars": False}),
 }
-REFUSED = {"GPT-2, prefix", "RoBERTa, prefix", "t5", "BERT, cased", "BERT, accents", "BERT, Chinese"}
+REFUSED = {"GPT-2, prefix", "RoBERTa, prefix", "BERT, cased", "BERT, accents", "BERT, Chinese"}
 
 
 def load(folder):
@@ -40,8 +37,6 @@ def test_ids_are_those_of_transformers_or_refused(tmp_path, name):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = [*hostile_texts(60), "The Quick BROWN Fox é", "漢字 and"]
-    if name == "llama":
-        texts = [text for text in texts if text and text == " ".join(text.split())]
     differ = [
         theirs(text, add_special_tokens=False, split_special_tokens=True).input_ids != ours.encode(text).tolist()
         for text in texts
@@ -50,13 +45,13 @@ def test_ids_are_those_of_transformers_or_refused(tmp_path, name):
     if name not in REFUSED:
         load(tmp_path)
         return
-    with pytest.raises(ConfigError, match=r"transformers' \w+ encodes '.*' by tokenizer_config.json diff") as error:
+    with pytest.raises(ConfigError, match=r"transformers reads \w+=\w+ in tokenizer_config.json, and tok") as error:
         load(tmp_path)
-    assert len(str(error.value).splitlines()) == 1
+    assert "\n" not in str(error.value)
 
 
 def test_options_without_a_class_are_those_of_published_folders(tmp_path):
     KINDS["bert"](tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    with pytest.raises(ConfigError, match=r"transformers' BertTokenizer encodes '.*' by tokenizer_config\.json"):
+    with pytest.raises(ConfigError, match=r"transformers reads do_lower_case=False in tokenizer_config\.json"):
         load(tmp_path)

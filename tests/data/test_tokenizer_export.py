@@ -1,6 +1,5 @@
 """Written tokenizers: transformers loads them, and they encode and decode as the tokenizer that was written."""
 
-import io
 import json
 import os
 
@@ -9,13 +8,12 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 pytest.importorskip("transformers")
 pytest.importorskip("sentencepiece")
-import sentencepiece
 import transformers
 
 from contract.errors import ConfigError
 from data.tokenizers.export import write_huggingface_tokenizer
 from data.tokenizers.tokenizer import ByteTokenizer, HuggingFaceTokenizer, SentencePieceTokenizer
-from tests.data.tiny_tokenizers import KINDS, SENTENCES, SPECIAL_LOOKING, hostile_texts
+from tests.data.tiny_tokenizers import KINDS, SPECIAL_LOOKING, hostile_texts, sentencepiece
 
 OPTIONS = {"num_sentinels": 10, "mode_tokens": ("[R]", "[S]")}
 LOSSLESS = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "add_dummy_prefix": False}
@@ -26,16 +24,6 @@ MODELS = {
     "without_bytes": LOSSLESS | {"byte_fallback": False},
     "nfkc": {},
 }
-
-
-def sentencepiece_model(path, **options):
-    model = io.BytesIO()
-    options = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "byte_fallback": True, "vocab_size": 330} | options
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES), model_writer=model, minloglevel=2, hard_vocab_limit=False, **options
-    )
-    path.write_bytes(model.getvalue())
-    return str(path)
 
 
 def written(tokenizer, folder, model_type="t5", **options):
@@ -81,7 +69,7 @@ def test_bytes(tmp_path):
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 @pytest.mark.parametrize("name", MODELS)
 def test_sentencepiece(tmp_path, name, model_type):
-    path = sentencepiece_model(tmp_path / "m.model", model_type=model_type, **MODELS[name])
+    path = sentencepiece(tmp_path / "m.model", model_type=model_type, **MODELS[name])
     tokenizer = SentencePieceTokenizer(path, **OPTIONS)
     (tmp_path / "out").mkdir()
     loaded = written(tokenizer, tmp_path / "out")
@@ -95,7 +83,7 @@ def test_sentencepiece(tmp_path, name, model_type):
 
 def test_sentencepieces_own_sentinels(tmp_path):
     symbols = [f"<extra_id_{k}>" for k in range(10)]
-    path = sentencepiece_model(tmp_path / "m.model", user_defined_symbols=symbols, **LOSSLESS)
+    path = sentencepiece(tmp_path / "m.model", user_defined_symbols=symbols, **LOSSLESS)
     tokenizer = SentencePieceTokenizer(path, **OPTIONS)
     loaded = written(tokenizer, tmp_path)
     check_specials(tokenizer, loaded)
@@ -159,7 +147,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_models_that_cannot_be_written(tmp_path, name):
     options, problem = REFUSED[name]
-    tokenizer = SentencePieceTokenizer(sentencepiece_model(tmp_path / "m.model", **options), **OPTIONS)
+    tokenizer = SentencePieceTokenizer(sentencepiece(tmp_path / "m.model", **options), **OPTIONS)
     (tmp_path / "out").mkdir()
     with pytest.raises(ConfigError, match=rf"m\.model' {problem}.*, which a Hugging Face tokenizer\.json cannot"):
         write_huggingface_tokenizer(tokenizer, tmp_path / "out")
@@ -168,7 +156,7 @@ def test_models_that_cannot_be_written(tmp_path, name):
 
 def test_bpe_pieces_with_equal_scores(tmp_path):
     path = tmp_path / "m.model"
-    tokenizer = SentencePieceTokenizer(sentencepiece_model(path, model_type="bpe"), **OPTIONS)
+    tokenizer = SentencePieceTokenizer(sentencepiece(path, model_type="bpe"), **OPTIONS)
     proto = tokenizer.proto()
     merged = [piece for piece in proto.pieces if piece.type == proto.SentencePiece.NORMAL and len(piece.piece) == 2]
     merged[1].score = merged[0].score

@@ -48,10 +48,6 @@ def test_windows_of_four_by_hand(mode, eos, expected):
     assert read_all(TEXTS, 4, mode, eos) == expected
 
 
-def test_documents_are_read_in_the_views_order():
-    assert read_all(TEXTS, 4, "join", True, index=[2, 0]) == [[[30, 31, 32, 33]], [[34, 1, 10, 11]], [[12, 1]]]
-
-
 TEXT_LISTS = st.lists(st.lists(st.integers(3, 258), min_size=1, max_size=12), min_size=1, max_size=12)
 
 

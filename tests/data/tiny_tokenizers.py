@@ -1,7 +1,10 @@
 """Tiny tokenizers of every published kind, trained by Hugging Face's `tokenizers`, with their ids by hand."""
 
+import io
 import json
 import random
+
+import pytest
 
 SENTENCES = [
     "the quick brown fox jumps over the lazy dog.",
@@ -25,18 +28,37 @@ def hostile_texts(count: int) -> list[str]:
     return [*fixed, *mixed, *(text for text in spoken if "<" not in text and "[" not in text)]
 
 
-def gpt2(folder, **settings):
-    """Byte-level BPE with one special token, the last id; 256 bytes are the ids 0 to 255."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+def sentencepiece(path, sentences=SENTENCES, **options) -> str:
+    """Trains a SentencePiece model with T5's special ids, and returns its path."""
+    spm = pytest.importorskip("sentencepiece")
+    model = io.BytesIO()
+    options = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "byte_fallback": True, "vocab_size": 330} | options
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences), model_writer=model, minloglevel=2, hard_vocab_limit=False, **options
+    )
+    path.write_bytes(model.getvalue())
+    return str(path)
+
+
+def _byte_level(specials):
+    """Byte-level BPE whose first ids are those of `specials`."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    options = {"initial_alphabet": alphabet, "special_tokens": specials, "show_progress": False}
+    tokenizer.train_from_iterator(SENTENCES, trainers.BpeTrainer(vocab_size=300, **options))
+    return tokenizer
+
+
+def gpt2(folder, **settings):
+    """Byte-level BPE with one special token, the last id; 256 bytes are the ids 0 to 255."""
+    from tokenizers import processors
+
+    tokenizer = _byte_level([])
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
-    )
-    tokenizer.train_from_iterator(SENTENCES, trainer)
     tokenizer.add_special_tokens(["<|endoftext|>"])
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
     return _save(tokenizer, folder, names | settings)
@@ -44,18 +66,9 @@ def gpt2(folder, **settings):
 
 def roberta(folder, **settings):
     """Byte-level BPE: <s> 0, <pad> 1, </s> 2, <unk> 3, bytes and merges from 4, <mask> last."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from tokenizers import AddedToken, processors
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(SENTENCES, trainer)
+    tokenizer = _byte_level(["<s>", "<pad>", "</s>", "<unk>"])
     tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True)])
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     names = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "pad_token": "<pad>"}

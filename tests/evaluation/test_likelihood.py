@@ -159,9 +159,9 @@ def test_a_context_that_does_not_fit_is_an_error_or_is_dropped_and_counted(causa
 def test_a_token_with_characters_of_both_belongs_to_the_continuation(tmp_path):
     pytest.importorskip("sentencepiece")
     from data.tokenizers.tokenizer import SentencePieceTokenizer
-    from tests.data.test_tokenizer import T5_LIKE, train_model
+    from tests.data.test_tokenizer import train_model
 
-    model = train_model(tmp_path / "t5.model", **T5_LIKE)
+    model = train_model(tmp_path / "t5.model")
     tokenizer = SentencePieceTokenizer(model, num_sentinels=2, mode_tokens=())
     whole = tokenizer.encode("the quick brown fox").tolist()
     for context in ("", "the", "the ", "the qu", "the quick brown f", "the quick brown fox"):

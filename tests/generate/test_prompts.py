@@ -239,7 +239,7 @@ def pieces(request, tmp_path_factory):
 def test_a_filled_mask_has_the_space_of_its_piece(pieces):
     tokenizer, vocab = pieces.tokenizer, pieces.vocab
     words = tokenizer.encode("the quick dog jumps")
-    assert [tokenizer.decode_inside(words[k : k + 1]) for k in (1, 2, 3)] == [" quick", " dog", " jumps"]
+    assert [tokenizer.decode(words[k : k + 1], inside=True) for k in (1, 2, 3)] == [" quick", " dog", " jumps"]
     # The masks hide the same pieces as in training, where the space is a part of the word's piece.
     text = read_masked_prompt(pieces, "the [MASK] [MASK] jumps")
     assert text.tolist() == [words[0], vocab.mask, vocab.mask, words[3]]

@@ -10,7 +10,7 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from huggingface.vocabulary import token_texts
 from run.compiled_run import make_run
-from tests.data.test_tokenizer import T5_LIKE, train_model
+from tests.data.test_tokenizer import train_model
 from tests.table import small_config
 from train.init_from import check_init_from, start_from
 from workdir.checkpoint import Checkpoints
@@ -67,7 +67,7 @@ def test_another_vocabulary_with_tables_of_the_same_shape_is_refused(corpus, tmp
 
 
 def test_another_tokenizer_is_named_by_its_copy_in_the_run(corpus, tmp_path):
-    path, other, _ = save(tmp_path / "run", corpus, data__tokenizer=train_model(tmp_path / "m.model", **T5_LIKE))
+    path, other, _ = save(tmp_path / "run", corpus, data__tokenizer=train_model(tmp_path / "m.model"))
     Workdir(path).write_tokenizer(other.tokenizer)
     experiment = make_experiment(fields(corpus, train__init_from=path))
     with pytest.raises(ConfigError) as error:

@@ -40,9 +40,9 @@ def test_texts_are_divided_as_lm_eval_divides_them(models):
 def test_prompts_and_responses_are_encoded_apart_as_in_their_training(tmp_path):
     pytest.importorskip("sentencepiece")
     from data.tokenizers.tokenizer import SentencePieceTokenizer
-    from tests.data.test_tokenizer import T5_LIKE, train_model
+    from tests.data.test_tokenizer import train_model
 
-    path = train_model(tmp_path / "t5.model", **T5_LIKE)
+    path = train_model(tmp_path / "t5.model")
     tokenizer = SentencePieceTokenizer(path, num_sentinels=2, mode_tokens=())
     experiment = tiny_experiment("clm", "decoder_only")
     [clm] = experiment.denoisers
