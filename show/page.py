@@ -95,15 +95,14 @@ def denoiser_facts(experiment: Experiment, factors: Sequence[float] = ()) -> lis
     factors: MixedDocuments.factors; () where the corpora are not known, and with them the effect of data.rates.
     """
     specs, found = experiment.window_specs, []
-    factor_of = [factors[spec.corpus] if factors else 1.0 for spec in specs]
-    first, final = (
-        sum(getattr(spec, field) * factor for spec, factor in zip(specs, factor_of, strict=True))
-        for field in ("weight", "final_weight")
+    factor_of = np.array([factors[spec.corpus] if factors else 1.0 for spec in specs])
+    weights, final_weights = (
+        np.array([getattr(spec, field) for spec in specs]) * factor_of for field in ("weight", "final_weight")
     )
     common = _common_fields(experiment)
-    for k, (denoiser, spec, factor) in enumerate(zip(experiment.tasks, specs, factor_of, strict=True)):
-        share = f"{spec.weight * factor / first:.1%}"
-        share += f" → {spec.final_weight * factor / final:.1%}" if spec.ramp else ""
+    for k, (denoiser, spec) in enumerate(zip(experiment.tasks, specs, strict=True)):
+        share = f"{weights[k] / weights.sum():.1%}"
+        share += f" → {final_weights[k] / final_weights.sum():.1%}" if spec.ramp else ""
         share += " of tokens" if experiment.batch_spec.mix_by == "token" else ""
         objective = denoiser.objective
         names = [field.name for field in dataclasses.fields(objective) if field.name not in common]

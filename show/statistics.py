@@ -44,11 +44,6 @@ class Statistic(NamedTuple):
         return abs(self.measured - self.expected) > max(_TOLERANCE * self.expected, self.rounding)
 
 
-def heading(name: str) -> str:
-    """Returns the heading of the column of statistic `name`."""
-    return name.replace("_", " ")
-
-
 def formatted(name: str, value: float) -> str:
     """Returns a value of statistic `name` as text; "-" for NaN."""
     if math.isnan(value):
