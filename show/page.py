@@ -80,15 +80,6 @@ def _text_facts(experiment: Experiment, documents: Documents | MixedDocuments) -
     return facts
 
 
-def layout_facts(experiment: Experiment) -> list[tuple[str, str]]:
-    """Returns (name, value) of the facts about the objective and the architecture, without those of the text."""
-    return [
-        ("objective", experiment.objective_name),
-        ("architecture", _architecture(experiment)),
-        ("tokenizer", f"{experiment.data.tokenizer}, {experiment.vocab.size:,} ids"),
-    ]
-
-
 def denoiser_facts(experiment: Experiment, factors: Sequence[float] = ()) -> list[DenoiserFacts]:
     """Returns the objective's table of denoisers, divided by corpora; one row for one denoiser of one corpus.
 
@@ -225,7 +216,11 @@ def make_page_of_rows(experiment: Experiment, chunk: Chunk, *, title: str) -> Pa
     examples = np.arange(len(chunk.windows.row_ids))
     return Page(
         title=title,
-        facts=layout_facts(experiment),
+        facts=[
+            ("objective", experiment.objective_name),
+            ("architecture", _architecture(experiment)),
+            ("tokenizer", f"{experiment.data.tokenizer}, {experiment.vocab.size:,} ids"),
+        ],
         warnings=list(experiment.warnings),
         denoisers=denoiser_facts(experiment),
         rows=rows_of(experiment, chunk, 0, examples, 1),
