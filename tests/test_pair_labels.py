@@ -72,8 +72,8 @@ def texts(tmp_path_factory):
     pieces = sentence_piece(tmp_path_factory.mktemp("pieces"), docstrings)
     line, stop = r"(?<=\n)", r"(?<=[.!?])(?=\s)"
     return {
-        "shuffled code": (shuffled(modules, line, 3_000_000, (100, 300)), "byte"),
-        "shuffled English": (shuffled(docstrings, stop, 6_000_000, (1, 12)), pieces),
+        "shuffled code": (shuffled(modules, line, 2_000_000, (100, 300)), "byte"),
+        "shuffled English": (shuffled(docstrings, stop, 4_000_000, (1, 12)), pieces),
     }
 
 
@@ -96,7 +96,7 @@ def pairs_of(config, documents, tokenizer, folder, num_pairs):
 def test_lengths_and_edge_tokens_do_not_reveal_the_label(config, name, texts, tmp_path):
     """Classifiers are fitted on the pairs of one half of the documents and tested on those of the other half."""
     documents, tokenizer = texts[name]
-    sides = [pairs_of(config, documents[k::2], tokenizer, tmp_path / str(k), 6000) for k in (0, 1)]
+    sides = [pairs_of(config, documents[k::2], tokenizer, tmp_path / str(k), 4000) for k in (0, 1)]
     noise = 0.5 / np.sqrt(len(sides[1][1]))
     best, accuracy = max(probe(*sides).items(), key=lambda item: item[1])
     assert accuracy < 0.5 + 4.5 * noise, best

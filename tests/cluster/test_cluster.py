@@ -165,6 +165,7 @@ print(json.dumps([lines, reached]))
 """
 
 
+@pytest.mark.slow
 def test_three_processes_compare_values_and_stop_at_the_same_step():
     """Process 0's clock requests a checkpoint at step 20; 1 and 2 receive SIGTERM after 30 and 31 steps."""
     program = PROGRAM.replace("%PORT%", str(free_port()))

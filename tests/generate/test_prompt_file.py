@@ -8,7 +8,6 @@ import pytest
 
 from contract.errors import ConfigError
 from generate import __main__ as generate
-from generate.texts import read_prompts
 from tests.generate.test_generate import run_command
 
 
@@ -51,19 +50,6 @@ def test_each_line_has_the_answer_of_the_prompt_alone(workdirs, monkeypatch, cap
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "p.jsonl", "p.txt"]
 
 
-def test_masks_have_candidates_with_probabilities(workdirs, monkeypatch, capsys, tmp_path):
-    (tmp_path / "p").write_text("a[MASK]b[MASK]\n[MASK]\n")
-    first, second = run(monkeypatch, capsys, workdirs["mlm"], f"--prompts={tmp_path}/p")[0]
-    assert set(first) == {"prompt", "text", "candidates"} and first["prompt"] == "a[MASK]b[MASK]"
-    assert [len(record["candidates"]) for record in (first, second)] == [2, 1]
-    for of_mask in [*first["candidates"], *second["candidates"]]:
-        assert len(of_mask) == 5 and set(of_mask[0]) == {"id", "token", "probability"}
-        probabilities = [candidate["probability"] for candidate in of_mask]
-        assert probabilities == sorted(probabilities, reverse=True) and 0 < sum(probabilities) <= 1
-    out, _ = run_command(monkeypatch, capsys, workdirs["mlm"], "[MASK]")
-    assert f" {second['candidates'][0][0]['probability']:.3f}" in out
-
-
 FILES = {  # objective, name of the file, its bytes, flags, the error
     "empty": ("clm", "p.txt", b"", [], "p.txt has no prompts: write one in each line"),
     "not UTF-8": ("clm", "p.txt", b"ab\na\xff", [], r"p.txt, line 2 is not UTF-8 \(byte 1 of the line\)"),
@@ -83,10 +69,3 @@ def test_invalid_files_raise_one_line_before_the_checkpoint_is_read(
     with pytest.raises(ConfigError, match=message) as error:
         run(monkeypatch, capsys, workdirs[objective], f"--prompts={tmp_path}/{name}", *arguments)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["p.jsonl", "p.txt"])
-def test_a_byte_order_mark_is_not_part_of_the_first_prompt(tmp_path, name):
-    line = b'{"prompt": "a"}' if name == "p.jsonl" else b"a"
-    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + line + b"\n" + line)
-    assert [prompt.text for prompt in read_prompts(str(tmp_path / name))] == ["a", "a"]

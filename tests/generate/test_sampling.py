@@ -180,12 +180,3 @@ def test_rows_end_independently_with_an_eos_and_pad_after_it(uniform_model):
         assert length == 24 or (row[length] == vocab.eos and (row[length + 1 :] == vocab.pad).all())
     # Lengths are geometric: half of the rows are empty. Four standard errors of this share in 64 rows are 0.25.
     assert abs((lengths == 0).mean() - 0.5) < 0.25 and len(set(lengths.tolist())) > 3
-
-
-def test_a_larger_max_tokens_begins_with_the_same_tokens_and_another_seed_differs(uniform_model):
-    experiment, params = uniform_model
-    sampling, prompt = Sampling(temperature=1.0, top_k=0, top_p=1.0), prompt_of(experiment, 3, 0)
-    short, long = (decode_prompt(experiment, params, prompt, sampling, n, num_rows=64).tokens_BxT for n in (5, 24))
-    np.testing.assert_array_equal(short, long[:, :5])
-    other = decode_prompt(experiment, params, prompt, sampling, 24, num_rows=64, seed=1).tokens_BxT
-    assert (np.asarray(other) != np.asarray(long)).any()

@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import numpy as np
 import pytest
 
 from contract.errors import ConfigError
@@ -46,13 +45,6 @@ def test_evaluation_uses_dropout_with_the_same_draw_every_time(params, batch):
     evaluated = [loss(learner, params, batch, key, train=False)[1] for key in (0, 0, 1)]
     assert evaluated[0] == evaluated[1] != evaluated[2]
     assert evaluated[0]["alignment"] > 1e-3
-
-
-def test_a_batch_of_equal_texts_has_a_higher_loss(params, batch):
-    """About log B: the rows' dropout differs, their texts do not."""
-    repeated = jax.tree.map(lambda x: np.repeat(np.asarray(x)[:1], 8, axis=0), batch)
-    different, equal = (loss(experiment_of().learner, params, texts)[1] for texts in (batch, repeated))
-    assert different["loss"] < equal["loss"] and different["accuracy"] > equal["accuracy"]
 
 
 def test_with_mlm_both_losses_count_and_encodings_are_of_the_unmasked_text(params):

@@ -7,13 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec as P
 
 from contract.errors import ConfigError
-from experiment.config import MeshConfig
 from learners.learner import TokenPredictionLearner
 from models.transformer import bind
-from run.sharding import make_mesh, shardings
 from tests.table import changed_token, random_windows, small_experiment
 
 KINDS = ["independent", "sequential"]
@@ -151,15 +148,6 @@ def test_logits_of_all_heads_take_the_memory_of_one():
         temporary.append(compiled.memory_analysis().temp_size_in_bytes)
     logits = 8 * 40 * 16384 * 4
     assert logits < temporary[1] < temporary[0] < temporary[1] + logits / 4
-
-
-def test_heads_are_sharded_as_layers_are():
-    shapes = jax.eval_shape(experiment_of("sequential").learner.init_params, jax.random.key(0))
-    placed = shardings(make_mesh(MeshConfig(backend="jit", data=-1, fsdp=1, context=1, tensor=1)), shapes)
-    heads, layers = placed["heads"]["layers"], placed["transformer"]["decoder"]["layers"]
-    assert heads.pop("projection")["kernel"].spec == P(None, "fsdp", "tensor")
-    assert all(heads.pop(name)["scale"].spec == P() for name in ("hidden_norm", "embedding_norm", "final_norm"))
-    assert jax.tree.map(lambda x: x.spec, heads) == jax.tree.map(lambda x: x.spec, layers)
 
 
 def test_more_future_tokens_than_a_row_holds_are_refused():

@@ -149,26 +149,6 @@ def test_gradients_with_dropout_equal_those_of_a_plain_softmax_with_the_same_mas
     assert np.abs(expected[0]).max() > 0.1
 
 
-@pytest.mark.parametrize("broadcast_positions", [True, False])
-def test_queries_share_the_dropout_of_their_probabilities_only_where_positions_do(broadcast_positions):
-    """Equal queries, and values that show which keys were kept."""
-    num_queries, num_keys = 50, 6
-    query, keys = jnp.zeros((1, 1, num_queries, num_keys)), jnp.zeros((1, 1, num_keys, num_keys))
-    output = dot_product_attention(
-        query,
-        KeysValues(keys, jnp.eye(num_keys)[None, None]),
-        mask_Bx1xQxS=jnp.ones((1, 1, num_queries, num_keys), bool),
-        bias_1xHxQxS=None,
-        scale=1.0,
-        dropout_rate=0.5,
-        dropout_broadcast_positions=broadcast_positions,
-        dropout_key=jax.random.key(0),
-    )
-    num_different = len({row.tobytes() for row in np.asarray(output[0, 0])})
-    assert num_different == 1 if broadcast_positions else num_different > 20
-    np.testing.assert_allclose(np.unique(output), [0, 2 / num_keys], atol=1e-6)
-
-
 @pytest.mark.parametrize("positions", ["relative", "rope"])
 def test_grouped_query_attention_is_multi_head_attention_with_repeated_kernels(positions):
     grouped = tiny.config(architecture="encoder_only", num_kv_heads=2, positions=positions)

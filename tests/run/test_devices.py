@@ -83,6 +83,7 @@ def checksums(fields, *, mesh__tensor=1):
     return found
 
 
+@pytest.mark.slow
 def test_four_processes_read_the_rows_of_one(corpus):
     """Two pairs of processes, each of which holds the same rows (mesh.tensor=2), of one corpus and of three."""
     paths = {"modules": "text/[a-b]*.txt", "others": "text/[c-z]*.txt", "pairs": "pairs.jsonl"}

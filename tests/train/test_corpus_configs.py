@@ -8,7 +8,6 @@ import pytest
 import tensorflow_datasets as tfds
 
 from configs import corpora
-from configs.corpora import c4, lm1b, wikipedia
 from tests.data.tfds_datasets import PUBLIC, read_from, write_dataset
 from tests.table import CONFIGS
 from train import main
@@ -21,7 +20,6 @@ DATA = {
     "wikipedia": dict(source="tfds", path="wikipedia/20230601.en", heldout_fraction=0.01),
     "lm1b": dict(source="tfds", path="lm1b", heldout_path="test"),
 }
-DEFAULTS = {c4: "span_corruption", wikipedia: "mlm", lm1b: "clm"}
 SMALL = {
     "data.inputs_length": 32,
     "data.targets_length": 32,
@@ -42,18 +40,6 @@ def test_a_preset_changes_the_corpus_of_another_config_alone(corpus, preset):
     expected = importlib.import_module(f"configs.{name}").get_config(own_preset or "tiny")
     expected.data.update(DATA[corpus])
     assert importlib.import_module(f"configs.corpora.{corpus}").get_config(preset).to_dict() == expected.to_dict()
-
-
-def test_the_default_preset_is_the_objective_of_a_corpus_first_paper():
-    for module, name in DEFAULTS.items():
-        assert module.get_config().to_dict() == module.get_config(name).to_dict()
-        assert module.get_config().objective.name == name
-
-
-@pytest.mark.parametrize("preset", ["nsp", "sop,base"])
-def test_single_sentences_have_no_pairs(preset):
-    with pytest.raises(ValueError, match="needs documents of several sentences"):
-        lm1b.get_config(preset)
 
 
 @pytest.fixture(scope="module")

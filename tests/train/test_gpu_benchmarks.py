@@ -49,7 +49,7 @@ def products(text):
 
 
 # Every result of a backward pass: the gradients of queries, keys, values and of a learned bias, and a workspace.
-T5_STATES = "tensor<32x12x512x64xbf16>"
+T5_STATES, T5_BIAS = "tensor<32x12x512x64xbf16>", "tensor<1x12x512x512xbf16>"
 GPT_STATES = "tensor<8x16x2048x128xbf16>"
 WORKSPACE = "tensor<0xui8>"
 # Before JAX 0.11.1 the public call for cuDNN returns the gradient of a mask as well.
@@ -58,12 +58,8 @@ CASES = {
     "encoder_decoder": {
         "sizes": (768, 12, 12, 2048, 32, 512),
         "backward": [  # self-attention of both stacks, and cross-attention
-            ("fmhaScaleBiasSoftmaxBackward", "PADDING", [*[T5_STATES] * 3, "tensor<1x12x512x512xbf16>", WORKSPACE]),
-            (
-                "fmhaScaleBiasSoftmaxBackward",
-                "PADDING_CAUSAL",
-                [*[T5_STATES] * 3, "tensor<1x12x512x512xbf16>", WORKSPACE],
-            ),
+            ("fmhaScaleBiasSoftmaxBackward", "PADDING", [*[T5_STATES] * 3, T5_BIAS, WORKSPACE]),
+            ("fmhaScaleBiasSoftmaxBackward", "PADDING_CAUSAL", [*[T5_STATES] * 3, T5_BIAS, WORKSPACE]),
             ("fmhaSoftmaxBackward", "PADDING", [*[T5_STATES] * 3, WORKSPACE]),
         ],
         # The buckets of relative distances times the bias of each bucket, of two stacks, and their gradients.

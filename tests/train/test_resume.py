@@ -93,6 +93,7 @@ def wait_for_lines(process, workdir, count):
     raise AssertionError(process.communicate())
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_a_random_step_equals_an_uninterrupted_run(arguments, uninterrupted, train, tmp_path):
     workdir, step = tmp_path / "run", random.randrange(2, STEPS)
     print("killed after line", step, "of metrics.jsonl")  # for the output of a failed test

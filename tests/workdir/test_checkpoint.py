@@ -292,6 +292,7 @@ print(json.dumps([found, same, checkpoints.steps()]))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_save_together_find_the_damage_that_one_reads_and_one_device_restores(tmp_path):
     program = f"DIRECTORY = {str(tmp_path)!r}\n{IN_TWO_PROCESSES}"
     first, second = run(program, devices=1, processes=2, timeout=60)

@@ -88,6 +88,7 @@ print(json.dumps([*sums.values(), *compiled.values(), checksums({"x": pmapped})[
 """
 
 
+@pytest.mark.slow
 def test_a_checksum_depends_on_no_mesh_and_no_number_of_processes():
     expected = sum_of(np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32))
     for sums in run(SHARDED, devices=2, processes=2):
