@@ -87,6 +87,7 @@ setup(
         "plot": ["matplotlib>=3.8", "jinja2>=3.1"],
         "gcs": ["etils[epath]", "gcsfs>=2025.3"],
         "s3": ["s3fs>=2025.3"],
+        "beam": ["apache-beam>=2.70"],
         "huggingface": HUGGINGFACE,
         "lm_eval": LM_EVAL,
         "wandb": WANDB,

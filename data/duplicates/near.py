@@ -122,12 +122,18 @@ def sharing_a_band(values: np.ndarray, documents: np.ndarray, jaccard: float = J
     bands, rows = banding(jaccard)
     shares = np.zeros(len(documents), bool)
     for band in range(bands):
-        keys = np.full(len(documents), band, np.uint64)
-        for row in range(band * rows, (band + 1) * rows):
-            keys = mix64(keys * GOLDEN ^ values[documents, row])
+        keys = band_keys(values, documents, band, rows)
         _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
         shares |= counts[inverse] > 1
     return documents[shares]
+
+
+def band_keys(values: np.ndarray, documents: np.ndarray, band: int, rows: int) -> np.ndarray:
+    """Returns a hash of the signature values of `documents` in a band of `rows` values, uint64 [n]."""
+    keys = np.full(len(documents), band, np.uint64)
+    for row in range(band * rows, (band + 1) * rows):
+        keys = mix64(keys * GOLDEN ^ values[documents, row])
+    return keys
 
 
 def banding(jaccard: float) -> tuple[int, int]:

@@ -9,6 +9,10 @@ The corpus is read by one process and encoded by --workers others, by default on
 
 --verify reads all files of the store again and compares them with their checksums. Without this flag, a store of less
 than 256 MiB is verified whenever it is opened, and a larger one once in the background of a training run.
+
+--beam=ARGUMENTS reads, encodes and compares the documents in pipelines of Apache Beam, on the machines of its runner,
+which must share the folder --cache_dir: --beam='--runner=DirectRunner --direct_num_workers=4'. The store is
+the same.
 """
 
 import json
@@ -21,7 +25,9 @@ from absl import flags
 from command.flags import naming_flags
 from command.program import run_program
 from contract.errors import ConfigError
+from data.prepare.beam import BeamPipelines
 from data.prepare.flags import CORPUS_FLAGS, define_corpus_flags, read_corpus
+from data.store.encode import Engine, Processes
 from data.store.store import TokenStore, open_or_build
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.corpus_statistics import coverage_warnings, describe_coverage
@@ -37,6 +43,7 @@ _FLAGS = flags.FlagValues()
 define_corpus_flags(_FLAGS)
 flags.DEFINE_bool("verify", False, "Compare all files of the store with their checksums.", _FLAGS)
 flags.DEFINE_integer("workers", os.cpu_count() or 1, "Processes that encode documents.", 1, 4096, _FLAGS)
+flags.DEFINE_string("beam", None, "Prepare with Apache Beam and these arguments, as in --runner=...", _FLAGS)
 flags.DEFINE_string("report", "", "Folder for report.json: lengths, and what the filters removed.", _FLAGS)
 
 
@@ -45,8 +52,11 @@ def main(argv: list[str]) -> None:
     corpus = read_corpus(_FLAGS, argv, __doc__ or "")
     if _FLAGS.report and Path(_FLAGS.report).exists() and not Path(_FLAGS.report).is_dir():
         raise ConfigError(f"--report={_FLAGS.report} is a file: name a folder")
+    engine: Engine = Processes(_FLAGS.workers)
+    if _FLAGS.beam is not None:
+        engine = BeamPipelines(_FLAGS.beam)
     with naming_flags(CORPUS_FLAGS):
-        store = open_or_build(corpus, make_tokenizer(corpus), workers=_FLAGS.workers)
+        store = open_or_build(corpus, make_tokenizer(corpus), engine=engine)
         if _FLAGS.verify:
             print(f"verified         {store.verify():,} bytes in {len(store.meta['checksums'])} files")
         _print_contents(store)

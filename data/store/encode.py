@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from contract.errors import ConfigError
-from data.duplicates.near import MAX_DOCUMENTS, MinHasher
+from data.duplicates.near import MAX_DOCUMENTS, MinHasher, sharing_a_band
 from data.sources.config import CorpusConfig
 from data.sources.files import text_digest
 from data.sources.filters import DocumentFilters, length_classes
@@ -166,7 +166,7 @@ def _joined(arrays: list[np.ndarray], dtype: Any) -> np.ndarray:
     return np.concatenate([np.zeros(0, np.uint8), *arrays], dtype=dtype, casting="unsafe")
 
 
-def _chunks_of(documents: Iterable[RawDocument]) -> Iterator[tuple[list[RawDocument], int]]:
+def chunks_of(documents: Iterable[RawDocument]) -> Iterator[tuple[list[RawDocument], int]]:
     """Yields the documents in lists of bounded size, and the number of the first document of each."""
     chunk: list[RawDocument] = []
     first = num_characters = 0
@@ -180,14 +180,41 @@ def _chunks_of(documents: Iterable[RawDocument]) -> Iterator[tuple[list[RawDocum
         yield chunk, first
 
 
-def encoded(
-    source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped, *, workers: int = 1
-) -> Iterator[Chunk]:
-    """Reads the corpus, and yields its documents in order, encoded by `workers` processes, or by this one.
+class Engine(Protocol):
+    """What reads, encodes and compares the documents of a corpus. The store does not depend on it."""
 
-    skipped: counts what is skipped. Raises ConfigError for what cannot be read, and for a worker that was killed.
-    """
-    chunks = _chunks_of(source.documents(skipped))
+    def encoded(self, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped) -> Iterator[Chunk]:
+        """Reads the corpus, and yields its documents in order, encoded.
+
+        skipped: counts what is skipped. Raises ConfigError for what cannot be read, and for a worker that was killed.
+        """
+
+    def sharing_a_band(self, values: np.ndarray, documents: np.ndarray, jaccard: float) -> np.ndarray:
+        """See data.duplicates.near.sharing_a_band. values: a memory map."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """Encodes documents in `workers` processes, or in this one, and compares them in this one."""
+
+    workers: int = 1
+
+    def encoded(self, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped) -> Iterator[Chunk]:
+        """See Engine."""
+        return _encoded(source, corpus, tokenizer, skipped, self.workers)
+
+    def sharing_a_band(self, values: np.ndarray, documents: np.ndarray, jaccard: float) -> np.ndarray:
+        """See Engine."""
+        return sharing_a_band(values, documents, jaccard)
+
+
+ONE_PROCESS: Engine = Processes()
+
+
+def _encoded(
+    source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped, workers: int
+) -> Iterator[Chunk]:
+    chunks = chunks_of(source.documents(skipped))
     if workers == 1 or source.num_bytes < _SMALL_BYTES:
         encoder = Encoder(corpus, tokenizer)
         yield from (encoder.encode(*chunk) for chunk in chunks)
@@ -216,7 +243,7 @@ def _start_worker() -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def _encoder_of(corpus: CorpusConfig, fingerprint: str) -> Encoder:
+def encoder_of(corpus: CorpusConfig, fingerprint: str) -> Encoder:
     """Returns the encoder of a worker. Raises ConfigError where its tokenizer is not the one with `fingerprint`."""
     tokenizer = make_tokenizer(corpus)
     if tokenizer.fingerprint != fingerprint:
@@ -225,7 +252,7 @@ def _encoder_of(corpus: CorpusConfig, fingerprint: str) -> Encoder:
 
 
 def _encode_in_worker(corpus: CorpusConfig, fingerprint: str, documents: list[RawDocument], first: int) -> Chunk:
-    return _encoder_of(corpus, fingerprint).encode(documents, first)
+    return encoder_of(corpus, fingerprint).encode(documents, first)
 
 
 def _end_with_parent() -> None:

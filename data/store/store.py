@@ -48,6 +48,7 @@ from data.store.checksums import (
     remember_verified,
     verify,
 )
+from data.store.encode import ONE_PROCESS, Engine
 from data.store.progress import PrepareProgress
 from data.store.write import write_store
 from data.tokenizers.tokenizer import Tokenizer
@@ -187,7 +188,7 @@ def open_or_build(
     *,
     progress: bool = True,
     new_store_dir: str | None = None,
-    workers: int = 1,
+    engine: Engine = ONE_PROCESS,
     source: Source | None = None,
 ) -> TokenStore:
     """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
@@ -203,7 +204,7 @@ def open_or_build(
       tokenizer: that of the corpus.
       progress: show a bar while building, or lines if standard error is no terminal.
       new_store_dir: another folder to look into and to build in, for a config that somebody else may have written.
-      workers: the processes that encode documents; 1: this one.
+      engine: reads and encodes the documents of a store that is built.
       source: the corpus, if it is open already.
 
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
@@ -228,7 +229,7 @@ def open_or_build(
                 check_writable(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
                 check_heldout(source, corpus)
                 shown = PrepareProgress(source.num_bytes, shown=progress)
-                write_store(folder, source, corpus, tokenizer, shown, workers)
+                write_store(folder, source, corpus, tokenizer, shown, engine)
         if shared is not None and not in_cache:
             for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
                 copy_file(path, f"{shared}/{path.name}")

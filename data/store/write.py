@@ -20,12 +20,12 @@ import numpy as np
 
 from contract.errors import ConfigError
 from contract.rng import GOLDEN, mix64
-from data.duplicates.near import JACCARD, MAX_DOCUMENTS, PERMUTATIONS, Signatures, near_pairs, sharing_a_band
+from data.duplicates.near import JACCARD, MAX_DOCUMENTS, PERMUTATIONS, Signatures, near_pairs
 from data.sources.config import CorpusConfig
 from data.sources.filters import FilterConfig, length_classes
 from data.sources.source import Skipped, Source
 from data.store.checksums import file_checksum, sealed
-from data.store.encode import DOCUMENT, SAMPLED_TEXTS, Chunk, encoded, num_ids, token_dtype
+from data.store.encode import DOCUMENT, ONE_PROCESS, SAMPLED_TEXTS, Chunk, Engine, num_ids, token_dtype
 from data.store.progress import PrepareProgress
 from data.tokenizers.tokenizer import Tokenizer
 
@@ -40,7 +40,7 @@ def write_store(
     corpus: CorpusConfig,
     tokenizer: Tokenizer,
     progress: PrepareProgress,
-    workers: int = 1,
+    engine: Engine = ONE_PROCESS,
 ) -> None:
     """Writes the token store `folder`, which gets its name when it is complete.
 
@@ -55,12 +55,12 @@ def write_store(
     work.mkdir()
     try:
         with progress, contextlib.closing(_Writer(work, tokenizer)) as writer:
-            for chunk in encoded(source, corpus, tokenizer, writer.skipped, workers=workers):
+            for chunk in engine.encoded(source, corpus, tokenizer, writer.skipped):
                 writer.append(chunk)
                 progress.add(chunk.bytes_read, chunk.num_read)
             progress.stage("writing the token store")
             writer.close()
-            store = writer.finish(folder.name, source, corpus.filters)
+            store = writer.finish(folder.name, source, corpus.filters, engine)
         try:
             os.rename(store, folder)
         except OSError:
@@ -121,7 +121,7 @@ class _Writer:
             self._removed[name] += counts
         self._lengths.update(chunk.lengths)
 
-    def finish(self, name: str, source: Source, filters: FilterConfig) -> Path:
+    def finish(self, name: str, source: Source, filters: FilterConfig, engine: Engine) -> Path:
         """Writes the store to a new folder, which is returned. meta.json is written last.
 
         name: of the store. source, filters: of the corpus. Raises ConfigError where no document of it remains, OSError.
@@ -132,7 +132,7 @@ class _Writer:
         is_searched = filters.remove_duplicates == "near" or self._num_read <= MAX_DOCUMENTS
         signatures = self._signatures(documents["num_shingles"]) if is_searched else None
         name_ids, label_ids = (np.concatenate(self._text_ids[kind]) for kind in ("name", "label"))
-        copies = _copies(documents, label_ids, filters, signatures)
+        copies = _copies(documents, label_ids, filters, signatures, engine)
         for reason, kind in _REMOVED_AS.items():
             if (chosen := copies == reason).any():
                 self._removed[kind] += chosen.sum(), documents["text_bytes"][chosen].sum()
@@ -144,7 +144,7 @@ class _Writer:
         arrays["duplicate_ids"] = _first_of_each(arrays["text_digests"])
         arrays["near_duplicate_pairs"] = np.zeros((0, 2), np.int64)
         if signatures is not None:
-            compared = sharing_a_band(signatures.values, kept[np.unique(arrays["duplicate_ids"])], JACCARD)
+            compared = engine.sharing_a_band(signatures.values, kept[np.unique(arrays["duplicate_ids"])], JACCARD)
             arrays["near_duplicate_pairs"] = np.searchsorted(kept, near_pairs(signatures, compared))
         store = self._work / "store"
         store.mkdir()
@@ -232,6 +232,7 @@ def _copies(
     label_ids: np.ndarray,
     filters: FilterConfig,
     signatures: Signatures | None,
+    engine: Engine,
 ) -> np.ndarray:
     """Returns why each of `documents` is to be removed: uint8 [n], a key of _REMOVED_AS, or 0 for one that stays.
 
@@ -251,7 +252,7 @@ def _copies(
     is_first = _first_of_each(keys[compared]) == np.arange(len(compared))
     removed[compared[~is_first]] = 1
     if signatures is not None and filters.remove_duplicates == "near":
-        compared = sharing_a_band(signatures.values, compared[is_first], filters.jaccard)
+        compared = engine.sharing_a_band(signatures.values, compared[is_first], filters.jaccard)
         removed[near_pairs(signatures, compared, filters.jaccard, most=1)[:, 1]] = 2
     return removed
 

@@ -19,6 +19,7 @@ from contract.errors import ConfigError
 from data.sources import open_source
 from data.sources.filters import OFF
 from data.store.checksums import sealed
+from data.store.encode import Processes
 from data.store.progress import PrepareProgress
 from data.store.write import write_store
 from data.tokenizers.tokenizer import make_tokenizer
@@ -107,7 +108,7 @@ def files_of(folder, corpus, workers):
     """The files of a store that `workers` processes encode: name -> contents."""
     folder.parent.mkdir(exist_ok=True)
     source, tokenizer = open_source(corpus), make_tokenizer(corpus)
-    write_store(folder, source, corpus, tokenizer, PrepareProgress(1, shown=False), workers)
+    write_store(folder, source, corpus, tokenizer, PrepareProgress(1, shown=False), Processes(workers))
     assert [path.name for path in folder.parent.iterdir()] == ["store"]
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
