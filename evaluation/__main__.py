@@ -24,19 +24,11 @@ import sys
 from absl import flags
 
 from cluster.devices import use_compilation_cache
-from command.flags import (
-    config_fields,
-    config_name,
-    config_overrides,
-    define_config,
-    parse_flags,
-    run_command,
-)
+from command.flags import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from evaluation.cross_evaluate import scoring_experiment, scoring_params
 from evaluation.leakage import describe_trained_on
 from evaluation.probes.command import answer, check_probe, define_probe_flags, make_probe
-from experiment.experiment import Experiment
 from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus
 from run.evaluation import evaluate, score_all
@@ -60,7 +52,10 @@ def main() -> None:
     probe = make_probe(_FLAGS)
     workdir = Workdir(_WORKDIR.value)
     trained = load_experiment(workdir, on_other_tokenizer=_on_change)
-    experiment = trained if _FLAGS["config"].value is None else _other_experiment(trained)
+    experiment, own_config = trained, _FLAGS["config"].value is None
+    if not own_config:
+        other = {"name": config_name(_FLAGS), "overrides": config_overrides(_FLAGS)}
+        experiment = scoring_experiment(trained, config_fields(_FLAGS), **other)
     if probe is not None:
         check_probe(probe, experiment)
     mesh = reading_mesh(trained, batch_size=experiment.train.batch_size)
@@ -68,15 +63,14 @@ def main() -> None:
     if _FLAGS["all"].value:
         experiment = score_all(experiment)
     run = make_run(experiment, mesh=mesh) if probe is None or probe.reads_corpus else None
-    is_own_text = run is not None and _FLAGS["config"].value is None
-    if is_own_text and (changed := describe_changed_corpus(workdir, experiment, run.corpora)):
+    if own_config and run is not None and (changed := describe_changed_corpus(workdir, experiment, run.corpora)):
         _on_change(changed)
     line = {"step": step, "split": "eval"}
     if trained.train.ema_decay:
         line["ema_decay"] = trained.train.ema_decay  # the parameters are averaged
-    if _FLAGS["config"].value is not None:
+    if not own_config:
         params = scoring_params(trained, experiment, params)
-        line |= {"config": config_name(_FLAGS), "overrides": config_overrides(_FLAGS)}
+        line |= {"config": other["name"], "overrides": other["overrides"]}
         if run is not None:
             for note in describe_trained_on(trained, workdir, run):
                 print(f"note: {note}", file=sys.stderr, flush=True)
@@ -94,13 +88,6 @@ def _on_change(line: str) -> None:
     if not _ALLOW_CHANGED_CORPUS.value:
         raise ConfigError(f"{line}, or add --allow_changed_corpus")
     print(f"note: {line.rpartition(': ')[0]}", file=sys.stderr, flush=True)
-
-
-def _other_experiment(trained: Experiment) -> Experiment:
-    """The experiment of --config, for the model of the run."""
-    return scoring_experiment(
-        trained, config_fields(_FLAGS), name=config_name(_FLAGS), overrides=config_overrides(_FLAGS)
-    )
 
 
 if __name__ == "__main__":

@@ -58,13 +58,11 @@ def scoring_experiment(
         config["precision"] = run.config["precision"]
     data = from_mapping(DataConfig, config["data"], "data")
     _check_vocabulary(run, data, name)
-    # Rows that are too long are refused only after missing parameters, which no other length of the rows would remedy.
+    # `_check_params` refuses rows that are too long.
     longest = max(getattr(data, field) for field in _row_fields(model))
     config["model"]["max_length"] = max(model.max_length, longest)
     experiment = make_experiment(config)
-    _check_modules(run, experiment, name)
-    _check_positions(model, data, name)
-    _check_arrays(run, experiment, name)
+    _check_params(run, experiment, model, name)
     return experiment
 
 
@@ -113,24 +111,13 @@ def _check_vocabulary(run: Experiment, data: DataConfig, name: str) -> None:
         )
 
 
-def _check_positions(model: ModelConfig, data: DataConfig, name: str) -> None:
-    """Raises ConfigError for rows that are longer than the run's table of learned positions."""
-    for field in _row_fields(model):
-        length = getattr(data, field)
-        if model.positions == "learned" and length > model.max_length:
-            raise ConfigError(
-                f"--config={name}: data.{field}={length} does not fit the run's {model.max_length} learned positions: "
-                f"add --config.data.{field}={model.max_length}"
-            )
-
-
 def _row_fields(model: ModelConfig) -> tuple[str, ...]:
     """Returns the fields of config.data that are lengths of the model's rows."""
     return ("inputs_length", "targets_length") if model.architecture == "encoder_decoder" else ("inputs_length",)
 
 
-def _check_modules(run: Experiment, experiment: Experiment, name: str) -> None:
-    """Raises ConfigError if the learner of `experiment` has parameters that the run does not have."""
+def _check_params(run: Experiment, experiment: Experiment, model: ModelConfig, name: str) -> None:
+    """Raises ConfigError if the learner of `experiment` has other parameters than the run, or other classes."""
     needed, available = experiment.params_shapes, scoring_params(run, experiment, run.params_shapes)
     missing = [module for module in needed if module not in available]
     if missing:
@@ -138,11 +125,14 @@ def _check_modules(run: Experiment, experiment: Experiment, name: str) -> None:
             f"--config={name}: {_objective(experiment.config)} trains {', '.join(missing)} in addition to the "
             f"Transformer, and this run ({run.objective_name}) has {', '.join(run.params_shapes)} alone"
         )
-
-
-def _check_arrays(run: Experiment, experiment: Experiment, name: str) -> None:
-    """Raises ConfigError if arrays differ in shape or name, or classes in their order."""
-    available, needed = scoring_params(run, experiment, run.params_shapes), experiment.params_shapes
+    # Rows that are too long are refused only after missing parameters, which no other length of the rows would remedy.
+    for field in _row_fields(model):
+        length = getattr(experiment.data, field)
+        if model.positions == "learned" and length > model.max_length:
+            raise ConfigError(
+                f"--config={name}: data.{field}={length} does not fit the run's {model.max_length} learned positions: "
+                f"add --config.data.{field}={model.max_length}"
+            )
     ours, theirs = array_types(available), array_types(needed)
     differing = [array for array in {**theirs, **ours} if ours.get(array) != theirs.get(array)]
     if differing:

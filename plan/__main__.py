@@ -28,14 +28,8 @@ _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
 _TOPOLOGY = flags.DEFINE_string("topology", None, "Machine: v5e:4x4, v5p:4x4x4, h100:8, gpu:8, cpu:2, ...", _FLAGS)
 _VOCAB_SIZE = flags.DEFINE_integer(
-    "vocab_size",
-    None,
-    "Number of ids, if the tokenizer's file is not available.",
-    lower_bound=1,
-    upper_bound=2**30,
-    flag_values=_FLAGS,
+    "vocab_size", None, "Number of ids, if the tokenizer's file is not available.", 1, 2**30, flag_values=_FLAGS
 )
-
 _JSON = flags.DEFINE_string("json", None, "A file for everything that the command prints, as a JSON object.", _FLAGS)
 
 
@@ -108,8 +102,7 @@ def report_fields(config: str, plan: Estimate) -> dict[str, Any]:
     bytes per device and step; None if the step was not compiled, or jaxlib cannot read the compiler's program.
     """
     chip, compiled = plan.topology.chip, plan.compiled
-    kernel, reason = plan.attention
-    roofline = plan.roofline_seconds
+    (kernel, reason), roofline = plan.attention, plan.roofline_seconds
     return {
         "config": config,
         "topology": plan.topology.name,

@@ -32,6 +32,7 @@ _PLATFORMS = {
     "tpu": tuple(_TPU_DIMENSIONS),
 }
 _GPUS = (*_PLATFORMS["hopper"], *_PLATFORMS["cuda"], "t4")
+_OF_A_CHIP = ("peak_flops", "memory_bytes", "memory_bandwidth", "reserved_bytes")  # that its devices divide
 _POOL_VARIABLE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 # Without these variables libtpu queries the metadata of a TPU machine, and prints errors on other machines.
 _LIBTPU_ENVIRONMENT = {
@@ -91,22 +92,16 @@ def parse_topology(name: str) -> Topology:
     if len(sizes) == _TPU_DIMENSIONS.get(kind):
         num_slices = int(slices or 1)
         devices = _tpu_devices(f"{kind}:{size}", math.prod(sizes), num_slices)
-        chip, share = CHIPS[kind], num_slices * math.prod(sizes) / len(devices)  # below 1 if a chip has two devices
-        chip = dataclasses.replace(
-            chip,
-            peak_flops=chip.peak_flops * share,
-            memory_bytes=int(chip.memory_bytes * share),
-            memory_bandwidth=chip.memory_bandwidth * share,
-            reserved_bytes=int(chip.reserved_bytes * share),
-        )
-        return Topology(name, len(devices), chip, tuple(devices))
+        share = num_slices * math.prod(sizes) / len(devices)  # below 1 if a chip has two devices
+        whole = {field: getattr(CHIPS[kind], field) for field in _OF_A_CHIP}
+        part = {field: type(value)(value * share) for field, value in whole.items()}
+        return Topology(name, len(devices), dataclasses.replace(CHIPS[kind], **part), tuple(devices))
     if len(sizes) == 1 and not slices and kind in ("cpu", "gpu", *_GPUS):
         chip = CHIPS.get(kind)
         return Topology(name, sizes[0], chip and with_pool(chip, pool_share()), ())
     raise ConfigError(
         f"--topology={name} is unknown: use v5e:AxB, v6e:AxB, v4:AxBxC or v5p:AxBxC (chips along each side; "
-        "v5e:AxB:N for N slices), "
-        f"{', '.join(chip + ':N' for chip in _GPUS)}, gpu:N or cpu:N"
+        f"v5e:AxB:N for N slices), {', '.join(chip + ':N' for chip in _GPUS)}, gpu:N or cpu:N"
     )
 
 
@@ -152,10 +147,10 @@ class Compiled:
     refused: bool  # the program exceeds the memory: the compiler reports only the total
     argument_bytes: int  # state and batch in the chip's layout; if refused, from their shapes
     temporary_bytes: int
-    result_bytes: int  # results that are not written over arguments
-    code_bytes: int  # the program
-    collectives: dict[str, int] | None  # kind -> bytes per step; None if jaxlib cannot read the compiler's program
     seconds: float  # of compilation
+    result_bytes: int = 0  # results that are not written over arguments
+    code_bytes: int = 0  # the program
+    collectives: dict[str, int] | None = None  # kind -> bytes per step; None if jaxlib cannot read the program
 
     @property
     def total_bytes(self) -> int:
@@ -272,15 +267,7 @@ def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.Sha
         needed, arguments = _bytes_needed(str(error)), device_bytes(state) + device_bytes(batch)
         if needed is None:
             raise
-        return Compiled(
-            refused=True,
-            argument_bytes=arguments,
-            temporary_bytes=needed - arguments,
-            result_bytes=0,
-            code_bytes=0,
-            collectives=None,
-            seconds=time.perf_counter() - begin,
-        )
+        return Compiled(True, arguments, needed - arguments, time.perf_counter() - begin)
     memory = program.memory_analysis()
     return Compiled(
         refused=False,

@@ -80,30 +80,20 @@ def _text_facts(experiment: Experiment, documents: Documents | MixedDocuments) -
     return facts
 
 
-def layout_facts(experiment: Experiment) -> list[tuple[str, str]]:
-    """Returns (name, value) of the facts about the objective and the architecture, without those of the text."""
-    return [
-        ("objective", experiment.objective_name),
-        ("architecture", _architecture(experiment)),
-        ("tokenizer", f"{experiment.data.tokenizer}, {experiment.vocab.size:,} ids"),
-    ]
-
-
 def denoiser_facts(experiment: Experiment, factors: Sequence[float] = ()) -> list[DenoiserFacts]:
     """Returns the objective's table of denoisers, divided by corpora; one row for one denoiser of one corpus.
 
     factors: MixedDocuments.factors; () where the corpora are not known, and with them the effect of data.rates.
     """
     specs, found = experiment.window_specs, []
-    factor_of = [factors[spec.corpus] if factors else 1.0 for spec in specs]
-    first, final = (
-        sum(getattr(spec, field) * factor for spec, factor in zip(specs, factor_of, strict=True))
-        for field in ("weight", "final_weight")
+    factor_of = np.array([factors[spec.corpus] if factors else 1.0 for spec in specs])
+    weights, final_weights = (
+        np.array([getattr(spec, field) for spec in specs]) * factor_of for field in ("weight", "final_weight")
     )
     common = _common_fields(experiment)
-    for k, (denoiser, spec, factor) in enumerate(zip(experiment.tasks, specs, factor_of, strict=True)):
-        share = f"{spec.weight * factor / first:.1%}"
-        share += f" → {spec.final_weight * factor / final:.1%}" if spec.ramp else ""
+    for k, (denoiser, spec) in enumerate(zip(experiment.tasks, specs, strict=True)):
+        share = f"{weights[k] / weights.sum():.1%}"
+        share += f" → {final_weights[k] / final_weights.sum():.1%}" if spec.ramp else ""
         share += " of tokens" if experiment.batch_spec.mix_by == "token" else ""
         objective = denoiser.objective
         names = [field.name for field in dataclasses.fields(objective) if field.name not in common]
@@ -226,7 +216,11 @@ def make_page_of_rows(experiment: Experiment, chunk: Chunk, *, title: str) -> Pa
     examples = np.arange(len(chunk.windows.row_ids))
     return Page(
         title=title,
-        facts=layout_facts(experiment),
+        facts=[
+            ("objective", experiment.objective_name),
+            ("architecture", _architecture(experiment)),
+            ("tokenizer", f"{experiment.data.tokenizer}, {experiment.vocab.size:,} ids"),
+        ],
         warnings=list(experiment.warnings),
         denoisers=denoiser_facts(experiment),
         rows=rows_of(experiment, chunk, 0, examples, 1),

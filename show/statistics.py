@@ -44,11 +44,6 @@ class Statistic(NamedTuple):
         return abs(self.measured - self.expected) > max(_TOLERANCE * self.expected, self.rounding)
 
 
-def heading(name: str) -> str:
-    """Returns the heading of the column of statistic `name`."""
-    return name.replace("_", " ")
-
-
 def formatted(name: str, value: float) -> str:
     """Returns a value of statistic `name` as text; "-" for NaN."""
     if math.isnan(value):
@@ -62,7 +57,7 @@ class Totals:
     def __init__(self, num_denoisers: int):
         self.examples = np.zeros(num_denoisers, np.int64)
         self.not_scored = 0  # examples without a scored token
-        self._sums: dict[str, np.ndarray] = {}
+        self.sums: dict[str, np.ndarray] = {}
 
     def add(self, denoiser_ids: np.ndarray, measured: Mapping[str, np.ndarray]) -> None:
         """Adds examples. denoiser_ids: int [E]; measured: what `measure` returns for the examples."""
@@ -70,21 +65,16 @@ class Totals:
         self.examples += np.bincount(denoiser_ids, minlength=size)
         self.not_scored += int((measured["scored"] == 0).sum())
         for name, values in measured.items():
-            self._sums[name] = self._sums.get(name, 0) + np.bincount(denoiser_ids, values, minlength=size)
+            self.sums[name] = self.sums.get(name, 0) + np.bincount(denoiser_ids, values, minlength=size)
 
     @property
     def raw_tokens(self) -> int:
         """Raw tokens of all examples."""
-        return int(self._sums["raw"].sum())
-
-    @property
-    def raw_per_example(self) -> np.ndarray:
-        """Mean number of raw tokens in an example, float [denoisers]."""
-        return self._sums["raw"] / np.maximum(self.examples, 1)
+        return int(self.sums["raw"].sum())
 
     def statistics(self) -> dict[str, np.ndarray]:
         """Returns the STATISTICS that apply, float [denoisers] each; NaN if the batches do not determine the value."""
-        sums, examples = self._sums, self.examples
+        sums, examples = self.sums, self.examples
         with np.errstate(divide="ignore", invalid="ignore"):
             values = {"share": examples / examples.sum()}
             if "masked" in sums:
@@ -110,11 +100,12 @@ def compare(totals: Totals, experiment: Experiment, shares: np.ndarray) -> dict[
     shares: expected shares of the denoisers, float [denoisers].
     """
     values, table = totals.statistics(), {}
+    raw_per_example = totals.sums["raw"] / np.maximum(totals.examples, 1)
     for k, denoiser in enumerate(experiment.tasks):
         expected = denoiser.objective.expected() | {"share": float(shares[k])}
         measured = {name: float(of_denoisers[k]) for name, of_denoisers in values.items()}
         # Rounding changes an example by up to half a token and half a span.
-        rounding = dict.fromkeys(("corrupted", "selected"), 0.5 / max(totals.raw_per_example[k], 1))
+        rounding = dict.fromkeys(("corrupted", "selected"), 0.5 / max(raw_per_example[k], 1))
         rounding["span_length"] = 0.5 / max(measured["spans"], 1) * expected.get("span_length", 0)
         table[denoiser.name] = {
             name: Statistic(value, expected.get(name), rounding.get(name, 0.005)) for name, value in measured.items()

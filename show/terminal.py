@@ -17,7 +17,7 @@ from command.program import plural
 from show.attention import picture_legend, picture_lines
 from show.page import Page
 from show.rows import KINDS, NOT_SCORED, ORDINARY, SCORED, Row, Run, Section, StackRow, visible
-from show.statistics import Statistic, formatted, heading
+from show.statistics import Statistic, formatted
 
 STYLES = {
     "text": "",
@@ -213,7 +213,7 @@ def _print_statistics(page: Page, console: Console) -> None:
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
         table.add_column("denoiser", no_wrap=True)
         for name in columns:
-            table.add_column(heading(name), justify="right")
+            table.add_column(name.replace("_", " "), justify="right")
         for denoiser, statistics in page.statistics.items():
             table.add_row(Text(denoiser, "bold"), *(_measured(name, statistics[name]) for name in columns))
             expected = [_expected(name, statistics[name]) for name in columns]

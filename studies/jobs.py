@@ -63,7 +63,8 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder) -> bool:
             done += work[job]
             left = (time.monotonic() - began) / done * (total - done)
             outcome = folder.outcome(job)
-            result = f"{outcome.state}: {outcome.reason}" if outcome.reason else _first_value(plan, outcome)
+            values = [f"{name} {value:.4g}" for name, value in outcome.values.items()]
+            result = f"{outcome.state}: {outcome.reason}" if outcome.reason else (values or ["complete"])[0]
             print(f"{number}/{len(work)}  {job.name}: {result}; about {clock(left)} left", flush=True)
     return True
 
@@ -75,12 +76,6 @@ def _is_done(outcome: Outcome) -> bool:
 def _flops(plan: Plan, job: Job) -> float:
     variant = plan.variants[job.variant]
     return variant.flops + sum(run.flops for run in ([] if job.field else variant.distinct_fine_tunings))
-
-
-def _first_value(plan: Plan, outcome: Outcome) -> str:
-    measure = plan.study.compared[0]
-    value = outcome.values.get(measure)
-    return "complete" if value is None else f"{measure} {value:.4g}"
 
 
 class Signals:
@@ -152,15 +147,15 @@ def _main(job: Job, plan: Plan, out: str) -> None:
         # Runs of the same shapes have the same programs. Programs for one host's CPU may not run on another's.
         jax.config.update("jax_compilation_cache_dir", os.path.abspath(os.path.join(out, "compiled", platform.node())))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-    run_command(lambda: sys.exit(_status(job, plan, folder)), memory_remedy=TRAINING_MEMORY)
 
+    def do() -> None:
+        try:
+            sys.exit(0 if do_job(job, plan, folder) else _STOPPED)
+        except DivergedError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(_DIVERGED)
 
-def _status(job: Job, plan: Plan, folder: StudyFolder) -> int:
-    try:
-        return 0 if do_job(job, plan, folder) else _STOPPED
-    except DivergedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return _DIVERGED
+    run_command(do, memory_remedy=TRAINING_MEMORY)
 
 
 def _end_with_parent() -> None:
@@ -195,14 +190,15 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     start = folder.workdir(f"{job.name}-start") if variant.start is not None else None
     trained = Trained(folder.workdir(job.name), start, fine_tunings)
     values = {name: measure.value(name, trained) for name, measure in measures.items()}
+    compared = {name: value for name, value in values.items() if measures[name].is_compared}
     before, lines = trained.before, [line for line in trained.lines if line["loss"] is not None]
     outcome = Outcome(
         variant=variant.name,
         seed=job.seed,
         field=job.field,
         value=job.value,
-        values={name: value for name, value in values.items() if measures[name].is_compared and _is_finite(value)},
-        samples={name: value for name, value in values.items() if not measures[name].is_compared},
+        values={name: v for name, v in compared.items() if v is not None and math.isfinite(v)},
+        samples={name: value for name, value in values.items() if name not in compared},
         curve=Curve(
             raw_tokens=[before["raw_tokens"] + line["raw_tokens"] for line in lines],
             flops=[before["flops"] + line["flops"] for line in lines],
@@ -262,10 +258,6 @@ def chosen_values(variant: str, plan: Plan, folder: StudyFolder) -> dict[str, An
     choose = min if plan.measures[measure].better == "lower" else max
     best = choose(scored, key=lambda outcome: outcome.values[measure])
     return {best.field: best.value}
-
-
-def _is_finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def _environment() -> dict[str, str]:

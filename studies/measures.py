@@ -32,10 +32,8 @@ VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_token
 SPLIT = ("heldout_fraction", "split_seed", "split_by")
 _CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "cache_dir", "filters")
 _SAMPLE_TOKENS = 64
-_PROBE_METRICS = tuple(
-    [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
-    + ["exact_match", "accuracy"]
-)
+_PROBE_METRICS = [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
+_PROBE_METRICS += ["exact_match", "accuracy"]
 
 
 class Trained:
@@ -104,8 +102,7 @@ class Measure(abc.ABC):
     kind: ClassVar[str]
     is_compared: ClassVar[bool] = True
 
-    @abc.abstractmethod
-    def check(self, experiment: Experiment) -> None:
+    def check(self, experiment: Experiment) -> None:  # noqa: B027  most runs have every measure
         """Raises ConfigError if a run of `experiment` cannot be measured."""
 
     @abc.abstractmethod
@@ -190,9 +187,6 @@ class FineTuning(Measure):
 
     kind: ClassVar = "fine_tuning"
 
-    def check(self, experiment):
-        """Nothing: the plan of the study makes the experiment of the fine-tuning, which checks it."""
-
     def check_metric(self, fine_tuned: Experiment) -> None:
         """Raises ConfigError if evaluations of the fine-tuned run do not have the metric."""
         _check_heldout_metric(fine_tuned, self.metric)
@@ -207,9 +201,6 @@ class Throughput(Measure):
 
     kind: ClassVar = "throughput"
 
-    def check(self, experiment):
-        """Nothing: every run has it."""
-
     def value(self, name, trained):
         return trained.lines[-1]["raw_tokens"] / trained.lines[-1]["seconds"]
 
@@ -221,9 +212,6 @@ class TokensToLoss(Measure):
     loss: float
 
     kind: ClassVar = "tokens_to_loss"
-
-    def check(self, experiment):
-        """Nothing: every run has a held-out loss."""
 
     def value(self, name, trained):
         before = trained.before["raw_tokens"]
@@ -250,14 +238,14 @@ class Samples(Measure):
     def value(self, name, trained):
         model = language_model(trained.experiment, trained.params)
         assert model is not None  # check
-        return {prompt: self._text(*model, prompt) for prompt in self.prompts}
-
-    def _text(self, experiment: Experiment, params: Params, text: str) -> str:
-        prompt, _ = read_prompt(experiment, text, None)
-        greedy = Sampling(temperature=0.0, top_k=0, top_p=1.0)
-        most = min(max_answer_length(experiment, prompt), _SAMPLE_TOKENS)
-        [[answer]] = generate_answers(experiment, params, [Request(prompt, most)], greedy, num_samples=1, seed=0)
-        return readable(experiment, prompt.prompting.complete(prompt.text, answer.tokens, experiment.vocab))
+        (experiment, params), texts, greedy = model, {}, Sampling(temperature=0.0, top_k=0, top_p=1.0)
+        for text in self.prompts:
+            prompt, _ = read_prompt(experiment, text, None)
+            most = min(max_answer_length(experiment, prompt), _SAMPLE_TOKENS)
+            [[answer]] = generate_answers(experiment, params, [Request(prompt, most)], greedy, num_samples=1, seed=0)
+            completed = prompt.prompting.complete(prompt.text, answer.tokens, experiment.vocab)
+            texts[text] = readable(experiment, completed)
+        return texts
 
 
 MEASURES: dict[str, type[Measure]] = {
@@ -271,11 +259,8 @@ def make_measure(name: str, fields: Mapping[str, Any]) -> Measure:
     if kind not in MEASURES:
         raise ConfigError(f"measures.{name}.kind={kind!r} must be {', '.join(MEASURES)}")
     given = {field: value for field, value in fields.items() if field != "kind"}
-    defaults = {
-        field.name: field.default
-        for field in dataclasses.fields(MEASURES[kind])
-        if field.default is not dataclasses.MISSING
-    }
+    every = {field.name: field.default for field in dataclasses.fields(MEASURES[kind])}
+    defaults = {field: value for field, value in every.items() if value is not dataclasses.MISSING}
     return from_mapping(MEASURES[kind], defaults | given, f"measures.{name}")
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 import shlex
 import sys
 import time
@@ -9,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-from rich.console import Console
-from rich.table import Table
 
 from command.flags import override_flags, resolve
 from contract.errors import ConfigError
@@ -28,18 +27,9 @@ BUDGET_TOLERANCE = 0.02  # a run may differ from the budget by this share, becau
 _EVALUATIONS = 5  # of a run whose config does not set train.eval_every
 _LINES = 20  # of training metrics
 # Fields of how often and where a run reports, which do not change what it trains.
-_REPORTING = (
-    "train.log_every",
-    "train.eval_every",
-    "train.checkpoint_every",
-    "train.checkpoint_minutes",
-    "train.keep_checkpoints",
-    "train.trackers",
-    "train.tracker_project",
-)
+_REPORTING = re.compile(r"train\.((log|eval|checkpoint)_every|checkpoint_minutes|keep_checkpoints|tracker(s|_project))")
 _COUNTED_BATCHES = 32  # at first, from which the raw tokens of a step are estimated
 _MEASURED_STEPS = 2  # of a dry run
-_WIDTH = 120  # of the table of a dry run in a file or a pipe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +85,7 @@ class VariantPlan:
 
         def trained(plan: VariantPlan) -> tuple:
             runs = [{} if run is None else flatten(run.fields) for run in (plan.start, plan.main)]
-            return plan.sweep, [{k: v for k, v in run.items() if k not in _REPORTING} for run in runs]
+            return plan.sweep, [{k: v for k, v in run.items() if not _REPORTING.fullmatch(k)} for run in runs]
 
         return trained(self) == trained(other)
 
@@ -354,23 +344,17 @@ def fine_tuning_fields(
     return with_fields(fields, {field: value for field, value in shared.items() if field not in overrides})
 
 
-def print_plan(plan: Plan, jobs: Sequence[Job], console: Console | None = None) -> None:
+def print_plan(plan: Plan, jobs: Sequence[Job]) -> None:
     """Prints the runs of `jobs`, those of one worker, and an estimate of their time on this machine.
 
     The steps are measured after compilation. Compilation, evaluations, probes and checkpoints are not in the estimate.
     """
-    console = console or Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _WIDTH
-    study, table = plan.study, Table(box=None, padding=(0, 2), header_style="dim")
-    console.print(study.question)
-    console.print(
-        f"{len(plan.variants)} variants x {study.seeds} seeds, {study.budget.amount:.4g} {study.budget.unit} each; "
-        f"measures: {', '.join(study.measures)}\n"
+    study = plan.study
+    print(
+        f"{study.question}\n{len(plan.variants)} variants x {study.seeds} seeds, {study.budget.amount:.4g} "
+        f"{study.budget.unit} each; measures: {', '.join(study.measures)}\n"
     )
-    headers = ("variant", "runs", "parameters", "steps", "raw tokens", "FLOPs", "fine-tuning steps", "s/step", "time")
-    for header in headers:
-        table.add_column(header, justify="left" if header == "variant" else "right")
+    table = [("variant", "runs", "parameters", "steps", "raw tokens", "FLOPs", "fine-tuning steps", "s/step", "time")]
     total, measured = 0.0, dict[str, float]()
     for number, (name, variant) in enumerate(plan.variants.items(), start=1):
         progress = f"measuring {name}, {number} of {len(plan.variants)}: compiles each step and runs it three times"
@@ -380,21 +364,16 @@ def print_plan(plan: Plan, jobs: Sequence[Job], console: Console | None = None) 
         fine_tuning = sum(_seconds(run, measured) for run in variant.distinct_fine_tunings)
         whole = len(own) * seconds + sum(not job.field for job in own) * fine_tuning
         total += whole
-        table.add_row(
-            name,
-            str(len(own)),
-            f"{variant.num_params / 1e6:,.2f}M",
-            f"{variant.steps:,}",
-            f"{variant.raw_tokens:,}",
-            f"{variant.flops:.3g}",
-            " + ".join(f"{run.steps:,}" for run in variant.distinct_fine_tunings) or "-",
-            f"{seconds / variant.steps:.3g}",
-            clock(whole),
-        )
-    console.print(table)
-    console.print("s/step is that of the training; time includes the fine-tunings")
-    console.print(
-        f"\nabout {clock(total)} of training steps on {jax.devices()[0].device_kind} x {jax.device_count()}; "
+        steps = " + ".join(f"{run.steps:,}" for run in variant.distinct_fine_tunings) or "-"
+        cells = (f"{variant.num_params / 1e6:,.2f}M", f"{variant.steps:,}", f"{variant.raw_tokens:,}")
+        cells += (f"{variant.flops:.3g}", steps, f"{seconds / variant.steps:.3g}", clock(whole))
+        table.append((name, str(len(own)), *cells))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for name, *cells in table:
+        print("  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]))
+    print(
+        "s/step is that of the training; time includes the fine-tunings\n\n"
+        f"about {clock(total)} of training steps on {jax.devices()[0].device_kind} x {jax.device_count()}; "
         "compilation, evaluations and probes come on top"
     )
 

@@ -4,7 +4,7 @@ import dataclasses
 import importlib.util
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from contract.errors import ConfigError
@@ -174,7 +174,16 @@ def _check(study: Study, where: str) -> None:
     amount = study.budget.amount
     _refuse(not 0 < amount < float("inf"), where, f"budget.amount={amount} must be above 0 and finite")
     check_overrides(study.overrides, where)
-    _check_measures(study, where)
+    for name, fields in study.measures.items():
+        _refuse(name == "start", where, "measure 'start' must have another name: a variant's first stage has it")
+        made = "kind" in fields
+        _refuse(not made, where, f"measure {name} must be made by a function of configs/studies/base.py")
+        only = fields.get("only", ())
+        unknown = sorted({*only} - study.variants.keys())
+        _refuse(bool(unknown), where, f"measure {name}: only={tuple(only)} has {unknown}, no variants of the study")
+        lacks = f"measure {name}: only={tuple(only)} must have the baseline {study.baseline!r} and another variant"
+        _refuse(bool(only) and (study.baseline not in only or len(only) == 1), where, lacks)
+    _refuse(not study.compared, where, "measures must contain one that is not of kind 'samples'")
     for name, variant in study.variants.items():
         _check_variant(study, variant, f"{where}: variant {name}")
     for result in study.published:
@@ -182,23 +191,6 @@ def _check(study: Study, where: str) -> None:
         _refuse(result.measure not in study.compared, source, f"measure={result.measure!r} is not of the study")
         for name in (*result.values, *(name for pair in result.better_than for name in pair)):
             _refuse(name not in study.variants, source, f"{name!r} is not a variant of the study")
-
-
-def _check_measures(study: Study, where: str) -> None:
-    for name, fields in study.measures.items():
-        _refuse(name == "start", where, "measure 'start' must have another name: a variant's first stage has it")
-        made = "kind" in fields
-        _refuse(not made, where, f"measure {name} must be made by a function of configs/studies/base.py")
-        _check_only(study, fields.get("only", ()), f"{where}: measure {name}")
-    _refuse(not study.compared, where, "measures must contain one that is not of kind 'samples'")
-
-
-def _check_only(study: Study, only: Sequence[str], where: str) -> None:
-    for name in only:
-        _refuse(name not in study.variants, where, f"only={name!r} is not a variant of the study")
-    lacks = f"only={tuple(only)} lacks the baseline {study.baseline!r}, with which the others are compared"
-    _refuse(bool(only) and study.baseline not in only, where, lacks)
-    _refuse(len(only) == 1, where, f"only={tuple(only)} compares nothing: name two variants or more")
 
 
 def _check_variant(study: Study, variant: Variant, where: str) -> None:

@@ -24,6 +24,7 @@ from data.sources.source import Part, RawDocument, Skipped, Source, skip_empty
 from files.paths import check_path, in_bucket
 
 _ROWS = 1024  # in memory at a time
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"  # the last bytes of a whole Arrow stream
 _NAME = re.compile(r"(?P<name>[^@:]+)(?:@(?P<revision>[^:]+))?(?::(?P<split>.+))?")
 
 
@@ -132,13 +133,18 @@ def _is_saved(address: _Address) -> bool:
 
 
 def _check_whole(folder: str, where: str) -> None:
-    """Raises ConfigError for a folder that `save_to_disk` did not finish: it writes state.json after data-*.arrow.
+    """Raises ConfigError for files of `save_to_disk` in `folder` that were cut off, or are not all there.
 
-    The library would read a folder without state.json as a folder of files.
+    The library writes the files data-*-of-*.arrow first and state.json last. It would read an Arrow file that was cut
+    off between two batches of rows as a shorter one, and a folder without state.json as a folder of files.
     """
     for path in sorted(Path(folder).glob("**/data-*-of-*.arrow")):
         if not (path.parent / "state.json").exists():
             raise ConfigError(f"{where}: {path.parent} has no state.json: save_to_disk was interrupted: save it again")
+        with open(path, "rb") as file:
+            file.seek(max(path.stat().st_size - len(_END_OF_STREAM), 0))
+            if file.read() != _END_OF_STREAM:
+                raise ConfigError(f"{where}: {path} is incomplete: save the dataset again")
 
 
 def _saved_files(dataset: Any, address: _Address) -> list[tuple[str, int, int]]:

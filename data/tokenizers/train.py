@@ -127,20 +127,6 @@ def _sentencepiece(texts: Sequence[str], options: TrainingOptions) -> bytes:
     return model.getvalue()
 
 
-def _too_small(smallest: int, options: TrainingOptions) -> ConfigError:
-    return ConfigError(
-        f"--vocab_size={options.vocab_size} is too small for the special tokens and the characters of this text: set "
-        f"--vocab_size={smallest} or more, or a smaller --character_coverage"
-    )
-
-
-def _too_large(largest: int, options: TrainingOptions) -> ConfigError:
-    return ConfigError(
-        f"--vocab_size={options.vocab_size} is too large for this text, whose largest possible is {largest}: set "
-        f"--vocab_size={largest} or less, or train on more text"
-    )
-
-
 def _byte_level_bpe(texts: Sequence[str], options: TrainingOptions) -> bytes:
     """GPT-2's byte-level BPE, without a space before a text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -176,7 +162,10 @@ def _wordpiece(texts: Sequence[str], options: TrainingOptions) -> bytes:
     specials = list(options.all_special_tokens())
     required = len(specials) + len(inside) + len(alphabet)
     if required > options.vocab_size:
-        raise _too_small(required, options)
+        raise ConfigError(
+            f"--vocab_size={options.vocab_size} is too small for the special tokens and the characters of this text: "
+            f"set --vocab_size={required} or more, or a smaller --character_coverage"
+        )
     trainer = trainers.WordPieceTrainer(
         vocab_size=options.vocab_size,
         initial_alphabet=alphabet,
@@ -192,8 +181,11 @@ def _wordpiece(texts: Sequence[str], options: TrainingOptions) -> bytes:
 
 
 def _as_json(tokenizer: Any, options: TrainingOptions) -> bytes:
-    if tokenizer.get_vocab_size() < options.vocab_size:
-        raise _too_large(tokenizer.get_vocab_size(), options)
+    if (largest := tokenizer.get_vocab_size()) < options.vocab_size:
+        raise ConfigError(
+            f"--vocab_size={options.vocab_size} is too large for this text, whose largest possible is {largest}: set "
+            f"--vocab_size={largest} or less, or train on more text"
+        )
     return tokenizer.to_str(pretty=True).encode()
 
 

@@ -67,10 +67,6 @@ class Documents:
         """int64 [n]: where each document ends in the concatenated documents, with or without their EOS tokens."""
         return self._ends[eos]
 
-    def epoch_orders(self, eos: bool) -> "EpochOrders":
-        """The orders of the documents in all epochs, with or without their EOS tokens."""
-        return self._orders[eos]
-
     def bytes_covered(self) -> float:
         """The share of the UTF-8 bytes of the documents that their tokens spell, as TokenStore.bytes_covered."""
         return self.store.bytes_covered(self.index)
@@ -85,7 +81,8 @@ class Documents:
         return {True: with_eos, False: with_eos - np.arange(1, len(self) + 1)}
 
     @functools.cached_property
-    def _orders(self) -> "dict[bool, EpochOrders]":
+    def epoch_orders(self) -> "dict[bool, EpochOrders]":
+        """The orders of the documents in all epochs, with (True) or without their EOS tokens."""
         return {eos: EpochOrders(ends) for eos, ends in self._ends.items()}
 
 

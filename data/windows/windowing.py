@@ -89,7 +89,7 @@ class JoinedCut(Cut):
 
     def __init__(self, documents: Documents, spec: WindowSpec, seed: int | None):
         super().__init__(documents, spec, seed)
-        self._orders = documents.epoch_orders(spec.eos)
+        self._orders = documents.epoch_orders[spec.eos]
 
     def __len__(self) -> int:
         return -(-int(self.ends[-1]) // self.spec.raw_length)

@@ -10,7 +10,6 @@ import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_HOME = "docs/index.md"
 
 
 def on_startup(command, dirty):
@@ -44,9 +43,7 @@ def on_files(files, config):
 
     generated = {f"objectives/{name}.md": pages.objective_page(name) for name in pages.config_names()}
     generated["configs.md"] = pages.configs_page()
-    for source, page in links.ROOT_PAGES.items():
-        if source.endswith(".md") and page not in generated and f"docs/{page}" != _HOME:
-            generated[page] = (ROOT / source).read_text(encoding="utf-8")
+    generated |= {page: (ROOT / source).read_text(encoding="utf-8") for source, page in links.COPIED.items()}
     for path, content in generated.items():
         files.append(File.generated(config, path, content=content))
     return files
@@ -58,9 +55,7 @@ def on_page_markdown(markdown, page, config, files):
     from docs.site import links, pages
 
     path = page.file.src_uri
-    source = {on_site: source for source, on_site in links.ROOT_PAGES.items() if source.endswith(".md")}.get(path)
-    if source is None or f"docs/{path}" == _HOME:
-        source = f"docs/{path}"
+    source = {on_site: source for source, on_site in links.COPIED.items()}.get(path, f"docs/{path}")
     return links.rewrite(markdown, path, source, set(pages.config_names()))
 
 

@@ -5,14 +5,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Files of the repository that are pages of the site.
-ROOT_PAGES = {
-    "README.md": "index.md",
-    "BENCHMARKS.md": "benchmarks.md",
-    "CHANGELOG.md": "changelog.md",
-    "CONTRIBUTING.md": "contributing.md",
-    "configs/base.py": "configs.md",
-}
+# Files of the repository that are pages of the site, and files in whose place a page of docs/ or a generated one is.
+COPIED = {"BENCHMARKS.md": "benchmarks.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+ROOT_PAGES = COPIED | {"README.md": "index.md", "configs/base.py": "configs.md"}
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 _CODE = re.compile(r"(```.*?```|`[^`\n]*`|^ {4}[^\n]*$)", re.DOTALL | re.MULTILINE)
 

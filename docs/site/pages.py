@@ -2,9 +2,9 @@
 
 import importlib
 import inspect
+import json
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -41,6 +41,8 @@ def objective_page(name: str) -> str:
     """Returns the page of a config as Markdown: what the model sees, the config's docstring, the objective's fields."""
     module = importlib.import_module(f"configs.{name}")
     objective = module.get_config().objective.to_dict()
+    # As YAML has it: lists in place of tuples, and floats of six digits.
+    plain = json.loads(json.dumps(objective), parse_float=lambda number: float(f"{float(number):.6g}"))
     first, _, rest = (inspect.getdoc(module) or "").partition("\n\n")
     lines = [
         f"# {title(name)}",
@@ -67,7 +69,7 @@ def objective_page(name: str) -> str:
         "## The fields of `objective`",
         "",
         "```yaml",
-        yaml.safe_dump(_plain(objective), sort_keys=False, default_flow_style=None, width=110).strip(),
+        yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=110).strip(),
         "```",
         "",
         *_fields_table(OBJECTIVES[objective["name"]]),
@@ -75,15 +77,6 @@ def objective_page(name: str) -> str:
     if "denoisers" in objective:
         lines += ["", "The fields of a denoiser are those of its objective."]
     return "\n".join(lines) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """Returns a value of a config with lists in place of tuples, and floats of six digits, as YAML has them."""
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def configs_page() -> str:

@@ -1,6 +1,7 @@
 """Probes on the command line of train.evaluate: their flags, whether a probe fits a run, and its answer."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from absl import flags
@@ -16,36 +17,40 @@ from generate.prompts import not_a_language_model
 from models.parameters import Params
 from run.restore import language_model
 
-_HELP = {  # flag -> the text of --help; defaults are those of the probes' fields
-    "path": "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line.",
-    "group": "minimal_pairs: the key of a pair's group. Default: group, if there.",
-    "score": "minimal_pairs: log_likelihood or pseudo_log_likelihood. Default: as the model allows.",
-    "unit": "minimal_pairs, pseudo_log_likelihood: what is hidden at a time: token or word. Default: token.",
-    "mode": "Mode token, such as [S], of the layout. Default: that of the first suitable denoiser.",
+# Flag of a field of the probes -> its kind, and the text of --help; defaults are those of the fields.
+_FIELDS: dict[str, tuple[Callable[..., Any], str]] = {
+    "path": (flags.DEFINE_string, "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line."),
+    "group": (flags.DEFINE_string, "minimal_pairs: the key of a pair's group. Default: group, if there."),
+    "score": (
+        flags.DEFINE_string,
+        "minimal_pairs: log_likelihood or pseudo_log_likelihood. Default: what the model has.",
+    ),
+    "unit": (
+        flags.DEFINE_string,
+        "minimal_pairs, pseudo_log_likelihood: what is hidden at a time: token or word. Default: token.",
+    ),
+    "mode": (
+        flags.DEFINE_string,
+        "Mode token, such as [S], of the layout. Default: that of the first suitable denoiser.",
+    ),
+    "limit": (flags.DEFINE_integer, "minimal_pairs: the most pairs of a group. Default: all."),
+    "num_documents": (flags.DEFINE_integer, "Probes of held-out text: the number of documents. Default: 256."),
+    "places": (flags.DEFINE_integer, "Probes of held-out text: the most windows of a document. Default: 4."),
+    "length": (flags.DEFINE_integer, "Probes of held-out text: tokens in a window. Default: 96."),
+    "text_only": (
+        flags.DEFINE_boolean,
+        "Probes of held-out text: probabilities among tokens of text, without sentinels, mode tokens, EOS and other "
+        "special tokens. Default: among all tokens.",
+    ),
+    "spans": (flags.DEFINE_list, "infilling: tokens of a hidden span. Default: 3,8,32."),
 }
-_INTEGERS = {
-    "limit": "minimal_pairs: the most pairs of a group. Default: all.",
-    "num_documents": "Probes of held-out text: the number of documents. Default: 256.",
-    "places": "Probes of held-out text: the most windows of a document. Default: 4.",
-    "length": "Probes of held-out text: tokens in a window. Default: 96.",
-}
-
-_TEXT_ONLY = (
-    "Probes of held-out text: probabilities among tokens of text, without sentinels, mode tokens, EOS and other "
-    "special tokens. Default: among all tokens."
-)
 
 
 def define_probe_flags(flag_values: flags.FlagValues) -> None:
     """Defines --probe and the flags of the probes."""
-    names = ", ".join(PROBES)
-    flags.DEFINE_string("probe", None, f"Computes a probe instead: {names}.", flag_values)
-    for name, text in _HELP.items():
-        flags.DEFINE_string(name, None, text, flag_values)
-    for name, text in _INTEGERS.items():
-        flags.DEFINE_integer(name, None, text, flag_values=flag_values)
-    flags.DEFINE_boolean("text_only", None, _TEXT_ONLY, flag_values)
-    flags.DEFINE_list("spans", None, "infilling: tokens of a hidden span. Default: 3,8,32.", flag_values)
+    flags.DEFINE_string("probe", None, f"Computes a probe instead: {', '.join(PROBES)}.", flag_values)
+    for name, (define, text) in _FIELDS.items():
+        define(name, None, text, flag_values=flag_values)
     flags.DEFINE_boolean("all", False, "Score all held-out windows; with a probe, all documents.", flag_values)
 
 
@@ -55,29 +60,20 @@ def make_probe(flag_values: flags.FlagValues) -> Probe | None:
     Raises ConfigError for an unknown probe, and for a flag that the probe does not have.
     """
     name = flag_values["probe"].value
-    given = {
-        flag: flag_values[flag].value
-        for flag in (*_HELP, *_INTEGERS, "text_only", "spans")
-        if flag_values[flag].present
-    }
-    if name is not None and flag_values["all"].value:
-        given["all"] = True
+    given = {flag: flag_values[flag].value for flag in _FIELDS if flag_values[flag].present}
     if name is None:
         if given:
             raise ConfigError(f"--{next(iter(given))} needs --probe: add --probe={' or '.join(PROBES)}, or remove it")
         return None
     if name not in PROBES:
         raise ConfigError(f"--probe={name} must be {', '.join(PROBES)}")
-    fields = {field.name for field in dataclasses.fields(PROBES[name])}
-    for flag in given:
-        if (flag if flag != "all" else "num_documents") not in fields:
-            raise ConfigError(f"--{flag} has no effect on --probe={name}: remove it")
-    return PROBES[name](**_values(given))
-
-
-def _values(given: dict[str, Any]) -> dict[str, Any]:
-    """The probe's fields of the given flags."""
-    if given.pop("all", False):
+    known = {field.name for field in dataclasses.fields(PROBES[name])}
+    takes_all = flag_values["all"].value
+    unknown = [flag for flag in given if flag not in known]
+    unknown += ["all"] if takes_all and "num_documents" not in known else []
+    for flag in unknown:
+        raise ConfigError(f"--{flag} has no effect on --probe={name}: remove it")
+    if takes_all:
         if "num_documents" in given:
             raise ConfigError("--all and --num_documents exclude each other: remove one")
         given["num_documents"] = None
@@ -86,7 +82,7 @@ def _values(given: dict[str, Any]) -> dict[str, Any]:
             given["spans"] = tuple(map(int, given["spans"]))
         except ValueError:
             raise ConfigError(f"--spans={','.join(given['spans'])} must be integers, as in --spans=3,8,32") from None
-    return given
+    return PROBES[name](**given)
 
 
 def check_probe(probe: Probe, experiment: Experiment) -> None:

@@ -26,6 +26,7 @@ from evaluation.probes.probe import (
     with_interval,
 )
 from evaluation.scorer import Example, LanguageModel, hide
+from objectives import Denoiser
 
 _SEED = rng.seed_bits(0, "probe")  # the same for every run, so that all runs are scored on the same text
 _OFFSET, _CHOICE, _SPAN = range(3)  # tags of keys
@@ -132,6 +133,10 @@ class TextProbe(Probe):
         if self.length > most:
             names = " and ".join(f"data.{field}={getattr(row, field)}" for field in fields)
             raise ConfigError(f"--length={self.length} is longer than a row of {names}: set --length={most} or less")
+
+    def described(self, denoiser: Denoiser) -> dict[str, Any]:
+        """Returns the first JSON fields: how the text is scored."""
+        return {"denoiser": denoiser.name, "length": self.length, "text_only": self.text_only}
 
     def windows(self, documents: Documents, shortest: int) -> list[Window]:
         """Returns the windows, of `shortest` tokens or more.
@@ -253,8 +258,7 @@ class Continuation(TextProbe):
 
         windows = self.windows(documents, shortest=2)
         result = score_windows(model, windows, hidden_half, per_window=1, text_only=self.text_only)
-        fields = {"denoiser": denoiser.name, "length": self.length, "text_only": self.text_only} | result.counts()
-        return fields | result.per_byte() | interval_fields("documents")
+        return self.described(denoiser) | result.counts() | result.per_byte() | interval_fields("documents")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -302,8 +306,7 @@ class Infilling(TextProbe):
             fields = result.counts() | result.exact_match()
             fields["whitespace_span_fraction"] = _whitespace_span_fraction(windows, length, model.experiment.tokenizer)
             by_length[str(length)] = fields | result.per_byte(prefix)
-        fields = {"denoiser": denoiser.name, "length": self.length, "text_only": self.text_only, "spans": by_length}
-        return fields | interval_fields("documents")
+        return self.described(denoiser) | {"spans": by_length} | interval_fields("documents")
 
 
 def _whitespace_span_fraction(windows: Sequence[Window], length: int, tokenizer: Tokenizer) -> float:
@@ -337,12 +340,10 @@ class PseudoLogLikelihood(TextProbe):
     def measure(self, model, documents):
         denoiser, vocab = self.denoisers(model.experiment)["both"], model.experiment.vocab
         windows = self.windows(documents, shortest=2)
-        result = score_windows(
-            model,
-            windows,
-            lambda window: hide_each_unit(denoiser, window.tokens, self.unit, vocab),
-            per_window=self.length,
-            text_only=self.text_only,
-        )
-        fields = {"denoiser": denoiser.name, "unit": self.unit, "length": self.length, "text_only": self.text_only}
-        return fields | result.counts() | result.per_byte("pseudo_") | interval_fields("documents")
+
+        def hidden_units(window):
+            return hide_each_unit(denoiser, window.tokens, self.unit, vocab)
+
+        result = score_windows(model, windows, hidden_units, per_window=self.length, text_only=self.text_only)
+        fields = self.described(denoiser) | {"unit": self.unit} | result.counts() | result.per_byte("pseudo_")
+        return fields | interval_fields("documents")

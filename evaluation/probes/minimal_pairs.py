@@ -119,14 +119,23 @@ class MinimalPairs(Probe):
         self, model: LanguageModel, score: Score, denoiser: Denoiser, pairs: list[Pair], texts: list[np.ndarray]
     ) -> dict[str, Any]:
         """Returns the JSON fields of one score. texts: the tokens of each pair's good, then of its bad sentence."""
-        totals = self._log_scores(model, score, denoiser, texts).reshape(-1, 2)
+        vocab, unit = model.experiment.vocab, self.unit or _UNIT
+
+        def examples_of(text: np.ndarray) -> Iterable[Example]:
+            if score == "log_likelihood":
+                return [hide(denoiser, text, 0, len(text), vocab)]
+            return hide_each_unit(denoiser, text, unit, vocab)
+
+        examples = ((k, example) for k, text in enumerate(texts) for example in examples_of(text))
+        count = len(texts) if score == "log_likelihood" else sum(map(len, texts))
+        totals = np.zeros((len(texts) // 2, 2))
+        for k, _, scores in model.score_with_bar(examples, count):
+            totals[divmod(k, 2)] -= scores.nats.sum()
         is_same = [np.array_equal(good, bad) for good, bad in zip(texts[::2], texts[1::2], strict=True)]
         difference = np.where(is_same, 0.0, totals[:, 0] - totals[:, 1])  # rounding differs between batches
         values = (np.sign(difference) + 1) / 2
         names, groups = np.unique([pair.group for pair in pairs], return_inverse=True)
-        fields = {"denoiser": denoiser.name}
-        if score == "pseudo_log_likelihood":
-            fields["unit"] = self.unit or _UNIT
+        fields = {"denoiser": denoiser.name} | ({"unit": unit} if score == "pseudo_log_likelihood" else {})
         fields |= with_interval("accuracy", float(values.mean()), mean_interval(values, groups))
         fields["ties"] = int((difference == 0).sum())
         fields["groups"] = {
@@ -136,24 +145,6 @@ class MinimalPairs(Probe):
             if name and len(own := values[groups == k])
         }
         return fields
-
-    def _log_scores(
-        self, model: LanguageModel, score: Score, denoiser: Denoiser, texts: list[np.ndarray]
-    ) -> np.ndarray:
-        """Returns the score of each text, float64 [n]."""
-        vocab = model.experiment.vocab
-
-        def examples_of(text: np.ndarray) -> Iterable[Example]:
-            if score == "log_likelihood":
-                return [hide(denoiser, text, 0, len(text), vocab)]
-            return hide_each_unit(denoiser, text, self.unit or _UNIT, vocab)
-
-        examples = ((k, example) for k, text in enumerate(texts) for example in examples_of(text))
-        count = len(texts) if score == "log_likelihood" else sum(map(len, texts))
-        totals = np.zeros(len(texts))
-        for k, _, scores in model.score_with_bar(examples, count):
-            totals[k] -= scores.nats.sum()
-        return totals
 
 
 def read_pairs(path: str, group_field: str | None) -> list[Pair]:
@@ -202,11 +193,8 @@ def _pair(fields, group_field: str | None) -> Pair:
     needed = ["good", "bad", *([group_field] if group_field else [])]
     missing = [key for key in needed if not isinstance(fields, dict) or key not in fields]
     if missing:
-        raise InvalidRecord(f"has no {' and no '.join(map(repr, missing))}: a pair is an object with {_keys(needed)}")
+        keys = " and ".join([", ".join(map(repr, needed[:-1])), repr(needed[-1])])
+        raise InvalidRecord(f"has no {' and no '.join(map(repr, missing))}: a pair is an object with {keys}")
     key = group_field or "group"
     group = string_field(fields, key) if key in fields else ""
     return Pair(string_field(fields, "good"), string_field(fields, "bad"), group)
-
-
-def _keys(names: list[str]) -> str:
-    return " and ".join([", ".join(map(repr, names[:-1])), repr(names[-1])])

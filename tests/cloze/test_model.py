@@ -97,7 +97,7 @@ def test_logits_are_those_of_apply_and_a_causal_model_reads_no_prefix(causal, ul
 def test_show_is_text_and_html(ul2):
     shown = ul2.show(TEXTS[:2], denoiser="s")
     assert "example 2: s [S]" in str(shown) and "the quick brown" in repr(shown)
-    assert "<iframe srcdoc=" in shown._repr_html_() and shown.to_html().startswith("<!doctype html>")
+    assert "<iframe srcdoc=" in shown._repr_html_() and shown.to_html().startswith("<!DOCTYPE html>")
     assert (
         "statistics</span> of" not in shown.to_html() and "statistics</span> of" in ul2.show(num_examples=1).to_html()
     )

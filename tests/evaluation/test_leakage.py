@@ -40,19 +40,14 @@ def clm(corpus, tmp_path):
 
 
 def test_the_same_split_however_the_text_is_cut_and_whatever_is_trained(corpus, clm):
-    for overrides in (
-        {},
-        {"seed": 5},
-        {"name": "mlm", "architecture": "encoder_only"},
-        {"data__document_per": "line"},
-        {"data__document_per": "paragraph", "data__heldout_fraction": 0.1},
-    ):
+    other = {"name": "mlm", "architecture": "encoder_only", "seed": 5}
+    for overrides in (other, {"data__document_per": "paragraph", "data__heldout_fraction": 0.1}):
         assert check_start(run_of(corpus, train__init_from=clm, **overrides)) == []
 
 
 @pytest.mark.parametrize(
     "overrides",
-    [{"data__split_seed": 1}, {"data__heldout_fraction": 0.6}, {"data__document_per": "line", "data__split_seed": 1}],
+    [{"data__heldout_fraction": 0.6}, {"data__document_per": "line", "data__split_seed": 1}],
 )
 def test_training_text_that_is_held_out_here_is_refused_with_its_number(corpus, clm, overrides):
     run = run_of(corpus, train__init_from=clm, **overrides)

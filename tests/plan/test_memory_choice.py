@@ -8,7 +8,6 @@ import jax
 import pytest
 from rich.console import Console
 
-from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from plan.estimate import Topology, estimate
 from run.compiled_run import make_run
@@ -100,11 +99,6 @@ def test_a_loss_of_the_whole_batch_keeps_one_microbatch():
     experiment = make_experiment(small_config("simcse", "encoder_only", model__num_layers=8, **AUTO))
     assert choice_of(resolve_memory(experiment, machine(2**40))) == ("none", 1)
     assert resolve_memory(experiment, machine(1000)).train.grad_accum_steps == 1
-
-
-def test_a_mesh_that_does_not_divide_the_batch_is_an_error():
-    with pytest.raises(ConfigError, match=r"^train.batch_size=8 must be a multiple of 3"):
-        resolve_memory(make_experiment(fields_of()), machine(2**40, devices=3))
 
 
 def test_saved_values_are_taken_unless_they_cannot_be():

@@ -36,10 +36,7 @@ def test_bytes_from_shapes_are_those_of_the_shards():
 def test_averaged_parameters_are_one_more_copy_of_the_parameters():
     plain, averaged = small_plan(), small_plan(train__ema_decay=0.9)
     assert plain.average_bytes == 0 and averaged.average_bytes == averaged.parameter_bytes == plain.parameter_bytes
-    assert averaged.optimizer_bytes == plain.optimizer_bytes
     assert averaged.total_bytes - plain.total_bytes == plain.parameter_bytes
-    assert any("averaged parameters" in line for line in report_lines("configs/some.py", averaged))
-    assert not any("averaged parameters" in line for line in report_lines("configs/some.py", plain))
 
 
 def test_a_fused_kernel_keeps_its_inputs_and_its_result_and_no_scores():
@@ -71,11 +68,7 @@ def test_remat_accumulation_and_more_devices_keep_fewer_activations():
     assert small_plan(devices=8).activation_bytes == pytest.approx(plain / 2, rel=0.1)
 
 
-STEPS = [
-    ("clm", "decoder_only", "none", 0.0),
-    ("clm", "decoder_only", "dots", 0.1),
-    ("span_corruption", "encoder_decoder", "full", 0.1),
-]
+STEPS = [("clm", "decoder_only", "none", 0.0), ("span_corruption", "encoder_decoder", "full", 0.1)]
 
 
 @pytest.mark.parametrize(("name", "architecture", "remat", "dropout_rate"), STEPS)
@@ -87,21 +80,6 @@ def test_temporaries_are_those_of_the_compiled_step(name, architecture, remat, d
     from_shapes = estimate(experiment, Topology("cpu:1", 1, None, ()))
     compiled = estimate(experiment, Topology("cpu:1", 1, None, tuple(jax.devices()[:1])))
     assert 0.5 < from_shapes.temporary_bytes / compiled.temporary_bytes < 1.5
-
-
-def test_a_run_that_does_not_fit_is_reported():
-    small = dataclasses.replace(CHIPS["h100"], memory_bytes=3 * 2**20)
-    topology = Topology("small:4", 4, small, ())
-    fields = small_config("span_corruption", "encoder_decoder", model__num_layers=4)
-
-    def plan_of(fields, topology):
-        return estimate(make_experiment(fields), topology)
-
-    plan = plan_of(fields, topology)
-    assert plan.fits is False
-    lines = list(report_lines("configs/some.py", plan))
-    assert f"no, {(plan.total_bytes - 3 * 2**20) / GIB:.2f} GiB too much" in lines[-2]
-    assert "train.grad_accum_steps" in lines[-1]
 
 
 def test_a_compilers_refusal_counts_arguments_once():
@@ -117,10 +95,10 @@ def test_the_report_of_a_refusal_adds_up():
     chip = CHIPS["v5e"]
     plan = small_plan(chip)
     state = plan.parameter_bytes + plan.optimizer_bytes + plan.batch_bytes
-    refused = Compiled(True, state, 18 * GIB - state, 0, 0, {}, seconds=30.0)
+    refused = Compiled(True, state, 18 * GIB - state, 30.0)
     lines = list(report_lines("configs/some.py", dataclasses.replace(plan, compiled=refused)))
     assert "rejected by the compiler after 30 s" in lines[0]
-    assert lines[-2] == "  fits               no, 2.25 GiB too much"
+    assert lines[-2] == "  fits               no, 2.25 GiB too much" and "train.grad_accum_steps" in lines[-1]
     assert any("total" in line and "18.000 GiB" in line for line in lines)
     assert any("available to programs" in line and "15.750 GiB of 16" in line for line in lines)
     assert not any("collectives" in line for line in lines)
@@ -135,18 +113,13 @@ def test_roofline_is_the_slower_of_arithmetic_and_memory():
     assert plan.roofline_seconds == pytest.approx((state + plan.batch_bytes) / 1e6)
 
 
-UNKNOWN = ["v5e", "v5e:4", "v5e:4x4x4", "v7:2x2", "v5e:4x4:0", "h100:8:2", "gpu:2x2", "h100:0", "cpu:", "h100:eight"]
+UNKNOWN = ["v5e", "v5e:4", "v7:2x2", "v5e:4x4:0", "h100:8:2", "gpu:2x2", "h100:0"]
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_unknown_topologies_are_errors(name):
     with pytest.raises(ConfigError, match=f"--topology={name} is unknown: use v5e:AxB"):
         parse_topology(name)
-
-
-def test_a_mesh_that_does_not_fit_the_topology_is_an_error():
-    with pytest.raises(ConfigError, match="the product must be the number of devices, 4"):
-        small_plan(mesh__data=3)
 
 
 def test_the_command_prints_a_plan(tmp_path):
@@ -177,7 +150,7 @@ def test_the_json_file_has_what_is_printed(tmp_path, monkeypatch):
 
 
 def test_the_json_file_has_the_collectives_of_a_compiled_step():
-    plan = dataclasses.replace(small_plan(), compiled=Compiled(False, 1, 2, 3, 4, {"all-reduce": 5}, seconds=6.0))
+    plan = dataclasses.replace(small_plan(), compiled=Compiled(False, 1, 2, 6.0, 3, 4, {"all-reduce": 5}))
     fields = report_fields("configs/some.py", plan)
     assert fields["collectives"] == {"all-reduce": 5} and fields["compiled"] and fields["compile_seconds"] == 6.0
     assert fields["total_bytes"] == 10 and fields["fits"] is None and fields["available_bytes"] is None
@@ -188,7 +161,7 @@ def test_collectives_that_jaxlib_cannot_read_are_unknown():
         def as_text(self):
             raise jax.errors.JaxRuntimeError("INTERNAL: async-update instruction should have 1 operands but sees 3")
 
-    compiled = Compiled(False, 1, 2, 3, 4, _collectives(Program()), seconds=6.0)
+    compiled = Compiled(False, 1, 2, 6.0, collectives=_collectives(Program()))
     plan = dataclasses.replace(small_plan(), compiled=compiled)
     assert report_fields("configs/some.py", plan)["collectives"] is None
     assert any(line.startswith("  collectives        unknown: ") for line in report_lines("configs/some.py", plan))
@@ -211,35 +184,28 @@ def test_the_pool_of_a_gpu_is_that_of_the_environment(monkeypatch):
             pool_share()
 
 
-@pytest.mark.parametrize("arguments", [["--topology=v99:1"], ["--topology=cpu:3"], []])
+@pytest.mark.parametrize("arguments", [["--topology=cpu:3"], []])
 def test_the_commands_errors_are_one_line(arguments):
     status, out, err = run_main("--config=configs/ul2.py", *arguments, module="train.plan")
     assert status == 1 and err.startswith("error: ") and len(err.splitlines()) == 1 and not out
 
 
-@pytest.mark.parametrize("name", ["electra", "nsp", "simcse", "sft"])
+@pytest.mark.parametrize("name", ["electra", "sft"])
 def test_objectives_with_other_learners_or_extra_columns_are_planned(name):
     fields = small_config(name, "decoder_only" if name == "sft" else "encoder_only")
     plan = estimate(make_experiment(fields), Topology("cpu:1", 1, None, ()))
     assert plan.activation_bytes > 0 and plan.parameter_bytes == 4 * plan.num_params
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 137438953472 bytes.\nMore: ...", "137438953472"),
-        ("RESOURCE_EXHAUSTED: Ran out of memory on HBM, (18.00G) exceeds available HBM (15.75G).", "15.75G"),
-    ],
-)
-def test_out_of_memory_is_reported_in_one_line(error, reason, capsys):
+def test_out_of_memory_is_reported_in_one_line(capsys):
     def main():
-        raise jax.errors.JaxRuntimeError(error)
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while allocating 1374 bytes.\nMore: ...")
 
     with pytest.raises(SystemExit, match="1"):
         run_command(main, memory_remedy=TRAINING_MEMORY)
     line = capsys.readouterr().err
     assert line.startswith("error: a device has too little memory: ") and line.count("\n") == 1
-    assert reason in line and "train.grad_accum_steps" in line and "python -m train.plan" in line
+    assert "1374" in line and "train.grad_accum_steps" in line and "python -m train.plan" in line
 
 
 def test_other_compiler_errors_are_not_reported_as_out_of_memory():

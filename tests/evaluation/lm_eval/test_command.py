@@ -20,8 +20,6 @@ INVALID = {
     "no workdir": ("clm", {"workdir": None}, "--model_args workdir= must be the folder of a run"),
     "unknown": ("clm", {"pretrained": "gpt2"}, "--model_args has the unknown pretrained=gpt2: docs"),
     "step": ("clm", {"step": "last"}, "--model_args step=last must be an integer of 0 or more"),
-    "no such step": ("clm", {"step": 2}, "has no checkpoint of step 2|step"),
-    "mode": ("ul2", {"mode": "[Q]"}, r"--mode='\[Q\]' is not a mode of this run"),
     "encoder": ("mlm", {}, "objective.name='mlm' on encoder_only does not continue texts"),
     "labels": ("classification", {}, "objective.name='classification' does not train the prediction of tokens"),
 }

@@ -12,7 +12,7 @@ from evaluation.likelihood import continuation_denoiser
 from evaluation.lm_eval.model import longest_window, rolling_windows, split_pair
 from evaluation.scorer import hide
 from objectives.prompting import Respond
-from tests.evaluation.lm_eval.runs import TEXT, experiment_of, greedy, loglikelihoods, requests
+from tests.evaluation.lm_eval.runs import TEXT, experiment_of, loglikelihoods, requests
 from tests.evaluation.test_likelihood import decoder_log_probs, ids
 from tests.train.tiny_experiments import tiny_experiment
 
@@ -66,14 +66,6 @@ def test_log_likelihoods_equal_rows_written_by_hand_in_the_order_of_the_requests
     rows = [decoder_log_probs(ul2.language_model, ids(text), encoder=encoder)
             for text, encoder in zip(targets, encoders, strict=True)]  # fmt: skip
     np.testing.assert_allclose(loglikelihoods(ul2, *pairs[:2]), [row.sum() for row in rows], rtol=1e-5)
-
-
-def test_a_model_is_greedy_about_what_it_generates_and_about_nothing_else(models):
-    text = greedy(models["clm"], "def f", 4)
-    other = text[:-1] + ("~" if text[-1] != "~" else "!")
-    pairs = [("def f", text), ("def f", other), ("def f", text[:2]), ("def f", "x" + text)]
-    found = models["clm"].loglikelihood(requests("loglikelihood", *pairs), True)
-    assert [is_greedy for _, is_greedy in found] == [True, False, True, False]
 
 
 def test_contexts_lose_their_first_tokens_with_a_warning_and_continuations_are_never_cut(models, caplog):

@@ -115,19 +115,6 @@ def test_windows_are_functions_of_the_documents_alone(documents):
     assert list(map(text_of, more[: len(first)])) == list(map(text_of, first))
 
 
-def test_places_are_spread_over_the_document(documents):
-    """Over many documents and windows, each part of a document is chosen about equally often."""
-    places = []
-    for window in heldout_windows(documents, count=None, places=20, length=30, shortest=2):
-        for i in range(len(documents)):
-            text = documents.tokens(i).astype(np.int32).tobytes()
-            if text_of(window) in text:
-                places.append(text.index(text_of(window)) / len(text))
-                break
-    shares = np.histogram(places, bins=4, range=(0, 1))[0] / len(places)
-    assert len(places) > 250 and (abs(shares - 0.25) < 0.07).all()
-
-
 def test_hidden_spans_leave_a_token_on_both_sides_and_vary(documents):
     windows = heldout_windows(documents, count=None, places=10, length=12, shortest=10)
     spans = {length: [window.span(length) for window in windows] for length in (1, 8)}
