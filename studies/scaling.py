@@ -4,10 +4,12 @@
       python -m train.ablate --study=configs/studies/scaling.py --out=studies/scaling_$tokens --budget=$tokens
     done
     python -m train.scaling --study=configs/studies/scaling.py --out='studies/scaling_*' --figure=scaling.svg
+    python -m train.scaling --advise --flops=1e21
 
 The variants of the study are sizes, and each folder of --out is the study at another budget. The law is
 L(N, D) = E + A / N^alpha + B / D^beta (Hoffmann et al. 2022, approach 3), with bootstrap intervals. Prints a table to
-standard error and one JSON line to standard output. docs/scaling.md describes the fit.
+standard error and one JSON line to standard output. --advise prints the sizes and tokens that published coefficients
+give for --flops, and those of the study as well if it is named. docs/scaling.md describes the fit.
 """
 
 import glob
@@ -35,13 +37,14 @@ from run.restore import config_for_reading
 from studies.plot import check_figure, drawing, import_pyplot
 from studies.report import large
 from studies.results import StudyFolder
-from studies.scaling_law import CONFIDENCE, FLOPS_PER_PARAM_AND_TOKEN, Fit, Law, Point, fit, interval
+from studies.scaling_law import CONFIDENCE, FLOPS_PER_PARAM_AND_TOKEN, PUBLISHED, Fit, Law, Point, fit, interval
 from studies.study import Study, load_study
 from workdir.run_config import flatten
 from workdir.workdir import Workdir
 
 Count = Literal["total", "non_embedding"]
 CHINCHILLA_TOKENS_PER_PARAM = 20.0  # 1.4T tokens, 70B parameters
+_FITTED_RANGE = (1e18, 1e22)  # FLOPs of nearly all runs of Hoffmann et al. (2022), figure 4
 # The tables of the vocabulary, of positions and of sentence types, and the output table.
 _EMBEDDINGS = re.compile(r"(^|/)(token|position|token_type)_embedder/|(^|/)logits_dense/")
 # Fields in which the runs of one law may differ: those of the size and of the number of tokens, those that change how
@@ -59,9 +62,9 @@ _MAX_RATIO = {"E": 2.0, "A": 100.0, "B": 100.0, "alpha": 3.0, "beta": 3.0}
 _MAX_OPTIMUM_RATIO = {"params": 10.0**0.5, "tokens": 10.0**0.5, "tokens_per_param": 10.0, "loss": 2.0}
 
 _FLAGS = flags.FlagValues()
-_STUDY = flags.DEFINE_string("study", None, "Study whose variants are sizes.", _FLAGS, required=True)
+_STUDY = flags.DEFINE_string("study", None, "Study whose variants are sizes.", _FLAGS)
 _OUT = flags.DEFINE_string(
-    "out", None, "Folders of the study (--out of train.ablate), or globs, separated by commas.", _FLAGS, required=True
+    "out", None, "Folders of the study (--out of train.ablate), or globs, separated by commas.", _FLAGS
 )
 _PARAMS = flags.DEFINE_enum(
     "params", "total", ["total", "non_embedding"], "What N counts: all parameters, or not embeddings.", _FLAGS
@@ -70,25 +73,84 @@ _FLOPS = flags.DEFINE_float(
     "flops", None, "Budget of the optimum. Default: that of the largest run.", flag_values=_FLAGS
 )
 _FIGURE = flags.DEFINE_string("figure", None, "File for the iso-FLOP curves: .svg, .png or .pdf.", _FLAGS)
+_ADVISE = flags.DEFINE_boolean("advise", False, "Also say what published coefficients give for --flops.", _FLAGS)
 
 
 def main() -> None:
-    """Prints the fit, and draws it."""
+    """Prints the fit, the advice or both."""
     parse_flags(_FLAGS, __doc__)
+    _check_flags()
+    console, line, warnings = Console(stderr=True), dict[str, Any](), list[str]()
+    rows = {}
+    if _ADVISE.value:
+        rows = advice(_FLOPS.value)
+        line["published"] = dict(rows)
+        low, high = _FITTED_RANGE
+        if not low <= _FLOPS.value <= high:
+            warnings.append(
+                f"extrapolation: the published coefficients are of runs of about {low:.0e} to {high:.0e} FLOPs"
+            )
+    if _STUDY.value is not None:
+        points, left_out = read_points(load_study(_STUDY.value), folders_of(_OUT.value), _PARAMS.value)
+        result = fit(points)
+        fields = fit_fields(points, result, _FLOPS.value)
+        line |= {"study": _STUDY.value, "params": _PARAMS.value} | fields
+        warnings += [f"not in the fit: {text}" for text in left_out]
+        warnings += warnings_of(fields)
+        console.print(fit_table(fields))
+        if fields["optimum"]["tokens_per_param"]["determined"]:
+            params, tokens = (fields["optimum"][name]["value"] for name in ("params", "tokens"))
+            rows[_STUDY.value] = {"params": params, "tokens": tokens, "tokens_per_param": tokens / params}
+        if _FIGURE.value is not None:
+            draw(points, result, _FIGURE.value)
+    if _ADVISE.value:
+        console.print(_advice_table(_FLOPS.value, rows))
+    for text in warnings:
+        print(f"warning: {text}", file=sys.stderr, flush=True)
+    print(json.dumps(line | {"warnings": warnings}))
+
+
+def _check_flags() -> None:
+    if _STUDY.value is None and not _ADVISE.value:
+        raise ConfigError(
+            "--study is missing: write --study=configs/studies/scaling.py --out=DIR, or --advise --flops=1e21"
+        )
+    if _STUDY.value is not None and _OUT.value is None:
+        raise ConfigError("--out is missing: name the folders of the study, as in --out='studies/scaling_*'")
+    for flag in (_OUT, _FIGURE):
+        if _STUDY.value is None and flag.value is not None:
+            raise ConfigError(f"--{flag.name}={flag.value} needs --study: name the study, or remove --{flag.name}")
+    if _ADVISE.value and _FLOPS.value is None:
+        raise ConfigError("--advise needs --flops: for example --flops=1e21")
     if _FLOPS.value is not None and not 0 < _FLOPS.value < math.inf:
         raise ConfigError(f"--flops={_FLOPS.value:g} must be above 0 and finite")
     if _FIGURE.value is not None:
         check_figure(_FIGURE.value, "--figure")
-    points, left_out = read_points(load_study(_STUDY.value), folders_of(_OUT.value), _PARAMS.value)
-    result = fit(points)
-    fields = fit_fields(points, result, _FLOPS.value)
-    warnings = [*(f"not in the fit: {text}" for text in left_out), *warnings_of(fields)]
-    Console(stderr=True).print(fit_table(fields))
-    if _FIGURE.value is not None:
-        draw(points, result, _FIGURE.value)
-    for text in warnings:
-        print(f"warning: {text}", file=sys.stderr, flush=True)
-    print(json.dumps({"study": _STUDY.value, "params": _PARAMS.value} | fields | {"warnings": warnings}))
+
+
+def advice(flops: float) -> dict[str, dict[str, float]]:
+    """Returns source -> size and tokens of the lowest loss at `flops`: published coefficients, and Chinchilla's ratio.
+
+    The sources' losses are of their text and tokenizer, do not compare with other losses, and are not returned.
+    Raises ConfigError if the optimum is beyond the range of floats.
+    """
+    sizes = {}
+    for source, law in PUBLISHED.items():
+        if (optimum := law.optimum(flops)) is None:
+            raise ConfigError(f"--flops={flops:g} has no optimum in the range of floats: set a budget such as 1e21")
+        sizes[source] = (optimum.params, optimum.tokens)
+    params = math.sqrt(flops / FLOPS_PER_PARAM_AND_TOKEN / CHINCHILLA_TOKENS_PER_PARAM)
+    sizes[f"{CHINCHILLA_TOKENS_PER_PARAM:.0f} tokens per parameter"] = (params, CHINCHILLA_TOKENS_PER_PARAM * params)
+    return {source: {"params": n, "tokens": d, "tokens_per_param": d / n} for source, (n, d) in sizes.items()}
+
+
+def _advice_table(flops: float, rows: Mapping[str, Mapping[str, float]]) -> Table:
+    table = Table(title=f"compute-optimal at {flops:.3g} FLOPs, C = 6 N D", title_justify="left", box=SIMPLE)
+    for name in ("coefficients", "N", "D", "D / N"):
+        table.add_column(name, justify="right" if len(name) < 9 else "left", no_wrap=True)
+    for source, row in rows.items():
+        table.add_row(source, large(row["params"]), large(row["tokens"]), f"{row['tokens_per_param']:.3g}")
+    return table
 
 
 def folders_of(out: str) -> list[str]:

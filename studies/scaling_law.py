@@ -83,6 +83,18 @@ class Law:
         return Optimum(params, tokens, float(self.loss(params, tokens)))
 
 
+# The paper's own coefficients are rounded, and their optimum differs much from that of the coefficients in the source
+# of its text, which Besiroglu et al. (2024), "Chinchilla Scaling: A replication attempt", publish. Besiroglu et al. fit
+# the paper's data again, because the paper's fit had not converged.
+PUBLISHED = {
+    "Besiroglu et al. (2024)": Law(E=1.8172, A=482.01, B=2085.43, alpha=0.3478, beta=0.3658),
+    "Hoffmann et al. (2022), as printed": Law(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28),
+    "Hoffmann et al. (2022), not rounded": Law(
+        E=math.exp(0.5267228), A=math.exp(6.0073404), B=math.exp(6.0179186), alpha=0.33917084, beta=0.2849083
+    ),
+}
+
+
 class Point(NamedTuple):
     """A run at its end.
 

@@ -14,8 +14,8 @@ from configs import clm
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from studies import scaling as command
-from studies.scaling import count_params, fit_fields, fit_table, folders_of, read_points, warnings_of
-from studies.scaling_law import Law, Point, fit, interval
+from studies.scaling import advice, count_params, fit_fields, fit_table, folders_of, read_points, warnings_of
+from studies.scaling_law import PUBLISHED, Law, Point, fit, interval
 from studies.study import load_study
 from workdir.workdir import Workdir
 
@@ -25,10 +25,7 @@ SIZES, TOKENS = np.geomspace(5e4, 2.5e6, 5), 5e5 * 2.0 ** np.arange(4)
 STUDY = "configs/studies/scaling.py"
 CORPUS = {"heldout": "aa", "tokenizer": "bytes", "fingerprint": "cc"}
 STEPS = (250, 500, 1000)
-CHINCHILLA_FLOPS = 5.76e23
-# The coefficients of Hoffmann et al. (2022), approach 3, as in the source of its text, and of Besiroglu et al. (2024).
-HOFFMANN = Law(E=math.exp(0.5267228), A=math.exp(6.0073404), B=math.exp(6.0179186), alpha=0.33917084, beta=0.2849083)
-BESIROGLU = Law(E=1.8172, A=482.01, B=2085.43, alpha=0.3478, beta=0.3658)
+GOPHER_FLOPS = 5.76e23
 
 
 def study(law=LAW, noise=0.0, seed=0, *, sizes=SIZES, tokens=TOKENS, seeds=1):
@@ -46,7 +43,7 @@ def point(params, tokens, loss):
     return Point(f"{params:.0f} {tokens:.0f}", float(params), float(tokens), loss)
 
 
-@pytest.mark.parametrize("law", [LAW, HOFFMANN, BESIROGLU], ids=["small", "hoffmann", "besiroglu"])
+@pytest.mark.parametrize("law", [LAW, *PUBLISHED.values()], ids=["small", *PUBLISHED])
 def test_losses_without_noise_give_the_coefficients(law):
     scale = 1 if law is LAW else 1e4
     found = fit(study(law, sizes=SIZES * scale, tokens=TOKENS * scale), num_resamples=1).law
@@ -181,8 +178,9 @@ def test_optimum_by_hand():
     assert unequal.loss == pytest.approx(1 + 4 / 40**0.5 + 1 / 2.5**0.5)
 
 
-@pytest.mark.parametrize("flops", [1e15, 1e26])
-def test_optimum_is_the_numerical_minimum(flops, law=BESIROGLU):
+@pytest.mark.parametrize("law", PUBLISHED.values(), ids=PUBLISHED)
+@pytest.mark.parametrize("flops", [1e15, 1e21, 1e26])
+def test_optimum_is_the_numerical_minimum(law, flops):
     found = minimize_scalar(
         lambda x: float(law.loss(np.exp(x), flops / 6 / np.exp(x))), bounds=(0, np.log(flops)), options={"xatol": 1e-9}
     )
@@ -192,7 +190,7 @@ def test_optimum_is_the_numerical_minimum(flops, law=BESIROGLU):
     assert 6 * optimum.params * optimum.tokens == pytest.approx(flops)
 
 
-@pytest.mark.parametrize("field", ["A", "beta"])
+@pytest.mark.parametrize("field", ["A", "B", "alpha", "beta"])
 def test_a_loss_that_does_not_depend_on_size_or_tokens_has_no_optimum(field):
     fields = {"E": 1.0, "A": 2.0, "B": 2.0, "alpha": 0.3, "beta": 0.3} | {field: 0.0}
     assert Law(**fields).optimum(1e12) is None
@@ -200,9 +198,14 @@ def test_a_loss_that_does_not_depend_on_size_or_tokens_has_no_optimum(field):
 
 def test_published_coefficients_at_the_budget_of_chinchilla():
     """Chinchilla has 70B parameters and 1.4T tokens; its paper's approach 3 projects 40B parameters (figure 4)."""
-    assert HOFFMANN.optimum(CHINCHILLA_FLOPS).params == pytest.approx(40e9, rel=0.02)
-    again = BESIROGLU.optimum(CHINCHILLA_FLOPS)
-    assert (again.params, again.tokens) == (pytest.approx(70e9, rel=0.06), pytest.approx(1.4e12, rel=0.06))
+    found = advice(GOPHER_FLOPS)
+    assert found["Hoffmann et al. (2022), not rounded"]["params"] == pytest.approx(40e9, rel=0.02)
+    # The rounded exponents move the optimum to a smaller model.
+    assert found["Hoffmann et al. (2022), as printed"]["params"] == pytest.approx(32.2e9, rel=0.01)
+    again = found["Besiroglu et al. (2024)"]
+    assert (again["params"], again["tokens"]) == (pytest.approx(70e9, rel=0.06), pytest.approx(1.4e12, rel=0.06))
+    ratio = found["20 tokens per parameter"]
+    assert (ratio["params"], ratio["tokens"]) == (pytest.approx(69.3e9, rel=1e-3), pytest.approx(1.386e12, rel=1e-3))
 
 
 @pytest.fixture(scope="module")
@@ -278,12 +281,19 @@ def test_the_command_recovers_the_law_and_draws_it(studies, monkeypatch, capsys,
     pytest.importorskip("matplotlib")
     figure = tmp_path / "scaling.svg"
     out = f"--out={studies}/scaling_0250,{studies}/scaling_0500,{studies}/scaling_1000"
-    line, printed = run(monkeypatch, capsys, f"--study={STUDY}", out, f"--figure={figure}", "--flops=1e13")
+    line, printed = run(monkeypatch, capsys, f"--study={STUDY}", out, f"--figure={figure}", "--advise", "--flops=1e13")
     assert (line["runs"], line["configurations"]) == (30, 15)
     for name in NAMES:
         assert line[name]["low"] <= getattr(LAW, name) <= line[name]["high"], name
     assert line["optimum"]["tokens_per_param"]["low"] <= LAW.optimum(1e13).tokens_per_param
-    assert "alpha" in printed and figure.read_text().startswith("<?xml")
+    assert "Besiroglu et al. (2024)" in line["published"] and "Besiroglu" in printed and "alpha" in printed
+    assert figure.read_text().startswith("<?xml")
+    assert any("extrapolation: the published coefficients" in text for text in line["warnings"])
+
+
+def test_advice_needs_no_study(monkeypatch, capsys):
+    line, printed = run(monkeypatch, capsys, "--advise", "--flops=1e21")
+    assert list(line) == ["published", "warnings"] and line["warnings"] == [] and "2.78B" in printed
 
 
 def test_runs_without_a_point_are_named(studies, monkeypatch, capsys):
@@ -307,8 +317,12 @@ def test_runs_without_a_point_are_named(studies, monkeypatch, capsys):
     ("section", "field", "value", "message"),
     [
         ("corpus", "heldout", "bb", r"differ in corpus.heldout \(aa and bb\), so they are not points of one law: fit"),
+        ("corpus", "fingerprint", "dd", r"differ in corpus.fingerprint \(cc and dd\)"),
         ("optimizer", "name", "adamw", r"differ in optimizer.name \(rms_scaled_adamw and adamw\)"),
+        ("train", "batch_size", 99, "differ in train.batch_size"),
+        ("model", "mlp", "relu", "differ in model.mlp"),
         ("loss", "of_a_later_version", 1, r"differ in loss.of_a_later_version \(None and 1\)"),
+        ("data", "inputs_length", 128, r"differ in data.inputs_length \(256 and 128\)"),
     ],
 )
 def test_runs_that_are_not_of_one_law_are_refused(studies, section, field, value, message):
@@ -337,11 +351,24 @@ def test_precisions_are_not_mixed_and_cadence_and_machine_may_differ(studies):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([f"--study={STUDY}"], "--out"),
+        ([], "--study is missing: write --study=configs/studies/scaling.py --out=DIR, or --advise --flops=1e21"),
+        ([f"--study={STUDY}"], "--out is missing: name the folders of the study"),
+        ([f"--study={STUDY}", "--out=nowhere"], "--out=nowhere is not a folder: name the --out of"),
         ([f"--study={STUDY}", "--out=nowhere/*"], r"--out=nowhere/\* is not a folder: name the --out of"),
         ([f"--study={STUDY}", "--out=tests"], "tests is not the folder of a study"),
-        ([f"--study={STUDY}", "--out=tests", "--flops=inf"], "--flops=inf must be above 0 and finite"),
+        (["--advise"], "--advise needs --flops: for example --flops=1e21"),
+        (["--advise", "--flops=-1"], "--flops=-1 must be above 0 and finite"),
+        (["--advise", "--flops=1e300"], r"--flops=1e\+300 has no optimum in the range of floats: set a budget such as"),
+        (["--advise", "--flops=1e-300"], "--flops=1e-300 has no optimum"),
+        (["--advise", "--flops=inf"], "--flops=inf must be above 0 and finite"),
+        (["--advise", "--flops=1e21", "--out=tests"], "--out=tests needs --study"),
+        (["--advise", "--flops=1e21", "--figure=a.svg"], "--figure=a.svg needs --study"),
         ([f"--study={STUDY}", "--out=tests", "--figure=a.txt"], r"--figure=a.txt must end in \.svg, \.png or \.pdf"),
+        (
+            [f"--study={STUDY}", "--out=tests", "--figure=nowhere/a.svg"],
+            "cannot be written: name a file",
+        ),
+        ([f"--study={STUDY}", "--out=tests", "--params=all"], "params.*non_embedding"),
     ],
 )
 def test_bad_input_is_one_line(monkeypatch, capsys, arguments, message):
