@@ -284,6 +284,9 @@ def _one_line(error: Exception, argv: list[str]) -> str:
     override = re.match(r"Unknown command line flag '(config\.[\w.]+)'", str(error))
     if override:
         return f"--{override[1]} needs --config: name the config that it changes, as in --config=configs/ul2.py"
+    field = re.match(r"Unknown command line flag '(\w+\.[\w.]+)'", str(error))
+    if field and any("config" in name for name in argv[1:]):
+        return f"unknown flag --{field[1]}: a field of the config is written --config.{field[1]}=..."
     if "has no attribute 'get_config'" in str(error):
         return f"--config={next(_config_arguments(argv))} is no config: it has no function get_config()"
     if re.search(r"get_config\(\) takes 0 positional arguments", str(error)):

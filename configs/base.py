@@ -161,7 +161,9 @@ def get_config() -> ConfigDict:
     config.loss.chunk_size = 0  # positions of a row whose logits are in memory at the same time; 0: all
 
     config.optimizer = ConfigDict()
-    config.optimizer.name = "rms_scaled_adamw"  # or "adamw", "adafactor", "lion", "muon"; see experiment/optimizer.py
+    # "rms_scaled_adamw", "adamw", "adafactor", "lion" or "muon" (experiment/optimizer.py), each with a learning rate of
+    # its own: 2e-2 suits rms_scaled_adamw, whose steps are relative to the parameters; adamw needs about 2e-3.
+    config.optimizer.name = "rms_scaled_adamw"
     # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt", "constant"; see experiment/schedules.py.
     config.optimizer.schedule = "cosine"
     # The first and the last step of each cycle of warm-up and schedule, as in "0-600,600-1000"; "": one cycle of all

@@ -173,4 +173,6 @@ if __name__ == "__main__":
     parser.add_argument("--path", default="", help="text files or globs; by default Python's standard library")
     parser.add_argument("--steps", type=int, default=200)
     arguments = parser.parse_args()
+    if arguments.steps <= WARMUP_STEPS:
+        parser.error(f"--steps={arguments.steps} must be above {WARMUP_STEPS}, the steps of the warm-up")
     train(arguments.objective, path=arguments.path, steps=arguments.steps)

@@ -53,7 +53,14 @@ def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransfo
     """
     _check(config)
     scale_by_parameter = optax.scale_by_param_block_rms(MIN_PARAMETER_RMS)
-    if config.name == "adafactor":
+    adam = optax.scale_by_adam(config.b1, config.b2, config.eps)
+    if config.name == "adamw":
+        direction = adam
+    elif config.name == "rms_scaled_adamw":
+        direction = optax.chain(adam, per_matrix(scale_by_parameter))
+    elif config.name == "muon":
+        direction = optax.partition({"hidden": _orthogonal_momentum(), "other": adam}, _muon_labels)
+    elif config.name == "adafactor":
         direction = per_matrix(
             optax.chain(
                 optax.scale_by_factored_rms(min_dim_size_to_factor=128, decay_rate=0.8, epsilon=1e-30),
@@ -64,11 +71,7 @@ def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransfo
     elif config.name == "lion":
         direction = optax.scale_by_lion(config.b1, config.b2)
     else:
-        direction = optax.scale_by_adam(config.b1, config.b2, config.eps)
-        if config.name == "rms_scaled_adamw":
-            direction = optax.chain(direction, per_matrix(scale_by_parameter))
-        elif config.name == "muon":
-            direction = optax.partition({"hidden": _orthogonal_momentum(), "other": direction}, _muon_labels)
+        raise ConfigError(f"optimizer.name={config.name!r} has no step in experiment/optimizer.py: add one there")
     return optax.chain(
         optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity(),
         direction,

@@ -1,7 +1,10 @@
 """The toy objective that docs/adding_an_objective.md prints passes the tests of every objective."""
 
+import os
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 import types
 
@@ -13,7 +16,8 @@ from experiment.experiment import make_experiment
 from objectives.algebra.noise import valid_positions
 from tests import test_table
 
-GUIDE = (pathlib.Path(__file__).parent.parent / "docs" / "adding_an_objective.md").read_text()
+ROOT = pathlib.Path(__file__).parent.parent
+GUIDE = (ROOT / "docs" / "adding_an_objective.md").read_text()
 FILES = dict(re.findall(r"`(\w+/\w+\.py)`\n\n```python\n(.*?)```", GUIDE, re.DOTALL))
 
 
@@ -49,6 +53,21 @@ def test_the_toy_objective_passes_the_tests_of_every_objective(toy, test):
     objective = toy["objectives.every_nth"].EveryNth(4)
     test(objective=objective)
     assert test_table.examples_of(objective, "random")[1].any(), "it hides tokens, so there was something to test"
+
+
+@pytest.mark.slow
+def test_the_guides_check_passes_in_a_clone_that_follows_it(tmp_path):
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".git", "__pycache__", "runs", "*.egg-info"))
+    for path, source in FILES.items():
+        (clone / path).write_text(source)
+    table = clone / "objectives" / "__init__.py"
+    changed = re.sub(r"^(OBJECTIVES\b.*\{)$", r'\1\n    "every_nth": EveryNth,', table.read_text(), flags=re.MULTILINE)
+    table.write_text("from objectives.every_nth import EveryNth\n" + changed)
+    [command] = re.findall(r"^    (pytest .*every_nth)", GUIDE, re.MULTILINE)
+    environment = os.environ | {"PYTHONPATH": str(clone)}
+    run = subprocess.run([sys.executable, "-m", *command.split()], cwd=clone, env=environment, capture_output=True)
+    assert run.returncode == 0, run.stdout.decode()[-3000:]
 
 
 def test_an_objective_whose_inputs_show_what_they_hide_fails(toy):

@@ -62,7 +62,7 @@ def how_to_continue(experiment: Experiment) -> str:
     field, rate = "train.epochs" if train.epochs else "train.steps", _rate(optimizer, train.steps, train.steps)
     if optimizer.cycles or optimizer.schedule in _WITHOUT_END:
         return f"To continue, raise {field}: the learning rate continues at {rate:.6g}"
-    one, steps = f"optimizer.cycles=0-{train.steps}", 2 * train.steps
+    one, steps = f"--config.optimizer.cycles=0-{train.steps}", 2 * train.steps
     return (
         f"To continue, raise {field} and choose a learning rate. For {steps} steps: {one} (it stays at {rate:.6g}), or "
         f"{one},{train.steps}-{steps} (a new warm-up and {optimizer.schedule} schedule)"

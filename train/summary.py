@@ -69,6 +69,7 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
         "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]), run.mesh)),
         **_corpus_lines(run),
         "vocabulary": _describe_vocabulary(experiment),
+        "optimizer": _describe_optimizer(experiment),
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
         "windows": _windows_line(experiment),
     }
@@ -89,7 +90,8 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
             lines[_line_name("baseline", corpus)] = (
                 f"{entropy:.3f} nats per token, {bits:.3f} bits: the unigram entropy of the corpus"
             )
-            lines[_line_name("trigram", corpus)] = _trigram_line(run, number)
+            if experiment.byte_metric == "bits_per_byte":  # otherwise its loss does not compare with the run's
+                lines[_line_name("trigram", corpus)] = _trigram_line(run, number)
     return lines
 
 
@@ -127,6 +129,14 @@ def _windows_line(experiment: Experiment) -> str:
     return f"{', '.join(found.values())} raw tokens"
 
 
+def _describe_optimizer(experiment: Experiment) -> str:
+    optimizer = experiment.optimizer
+    return (
+        f"{optimizer.name}, learning rate {optimizer.learning_rate:g} after {optimizer.warmup_steps:,} warm-up steps, "
+        f"then {optimizer.schedule}"
+    )
+
+
 def _describe_vocabulary(experiment: Experiment) -> str:
     """Returns the number of ids, and of rows in the embedding tables, which are padded."""
     size, rows = experiment.vocab.size, experiment.model.vocab_size
@@ -138,18 +148,16 @@ def _describe_vocabulary(experiment: Experiment) -> str:
 
 
 def _trigram_line(run: CompiledRun, number: int) -> str:
-    """Returns the loss of a trigram model on the text that an evaluation reads, and whether the run's compares with it.
+    """Returns the loss of a trigram model on the text that an evaluation reads.
 
     number: of the corpus that the trigram model is of.
     """
     train_documents = run.corpora.each[number].train_documents
     places = run.heldout.places(HELDOUT_TOKENS, number)
     loss = trigram_loss(train_documents, places, run.experiment.vocab.eos)
-    is_scored = run.experiment.byte_metric == "bits_per_byte"
-    compared = "" if is_scored else "; not comparable with this objective's loss"
     return (
         f"{loss.nats:.3f} nats per token, {loss.nats / np.log(2):.3f} bits: a trigram model "
-        f"({count_text(loss.train_tokens)} training tokens){compared}"
+        f"({count_text(loss.train_tokens)} training tokens)"
     )
 
 

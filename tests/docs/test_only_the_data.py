@@ -20,7 +20,7 @@ def test_every_block_runs_as_written(corpus, tmp_path, monkeypatch, capsys):
         first_line = PAGE[: PAGE.index(block)].count("\n")
         exec(compile("\n" * first_line + block, "docs/only_the_data.md", "exec"), names)
         printed.append(capsys.readouterr().out)
-    assert printed[1] == "(16, 64)\n" and len(BLOCKS) == 5
+    assert printed[1] == "(16, 64)\n" and len(BLOCKS) == 6
     batch, text, vocab = (names[name] for name in ("batch", "text", "vocab"))
     check_batch(batch, "encoder_decoder")
     assert (batch["encoder_segment_ids"] > 0).all(), "the windows fill the rows"

@@ -20,7 +20,8 @@ def test_every_config_has_a_page_with_its_command_and_its_fields():
 def test_every_config_is_in_the_tables_of_objectives():
     text = (pages.ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
     for name in pages.config_names():
-        assert text.count(f"[{name}](../configs/{name}.py)") >= 2, name  # its losses and its reference
+        rows = text.count(f"[{name}](../configs/{name}.py)")
+        assert rows >= 2, f"add configs/{name}.py to the tables of docs/objectives.md: its losses and its reference"
 
 
 def test_the_examples_are_those_of_the_command(tmp_path):

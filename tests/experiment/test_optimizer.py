@@ -1,4 +1,5 @@
 import dataclasses
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from contract.errors import ConfigError
+from experiment.config import OptimizerConfig
 from experiment.optimizer import decay_mask, make_optimizer
 from models.parameters import leaf_name
 from models.transformer import init_params
@@ -17,7 +19,7 @@ from tests.experiment.test_schedules import CONFIG as SCHEDULE
 from tests.models import tiny
 
 CONFIG = dataclasses.replace(SCHEDULE, schedule="constant", learning_rate=0.5, warmup_steps=0)
-NAMES = ("adamw", "rms_scaled_adamw", "adafactor", "lion", "muon")
+NAMES = typing.get_args(typing.get_type_hints(OptimizerConfig)["name"])
 
 
 def optimizer(**changes):
@@ -254,3 +256,9 @@ def test_values_that_cannot_work_are_named(changes, named):
     with pytest.raises(ConfigError, match=named) as error:
         optimizer(**changes)
     assert "\n" not in str(error.value)
+
+
+def test_a_name_without_a_step_is_refused():
+    """As of an optimizer that is in the config's names alone."""
+    with pytest.raises(ConfigError, match=r"optimizer.name='sgd' has no step in experiment/optimizer.py"):
+        optimizer(name="sgd")

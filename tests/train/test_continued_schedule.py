@@ -108,8 +108,9 @@ def test_a_change_that_is_not_chosen_is_one_line_with_both_rates_and_the_choices
         ((800, "0-400"), "To continue, raise train.steps: the learning rate continues at 0.002"),
         (
             (400,),
-            "To continue, raise train.steps and choose a learning rate. For 800 steps: optimizer.cycles=0-400 (it "
-            "stays at 0.002), or optimizer.cycles=0-400,400-800 (a new warm-up and cosine schedule)",
+            "To continue, raise train.steps and choose a learning rate. For 800 steps: "
+            "--config.optimizer.cycles=0-400 (it stays at 0.002), or "
+            "--config.optimizer.cycles=0-400,400-800 (a new warm-up and cosine schedule)",
         ),
     ],
 )
