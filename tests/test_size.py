@@ -21,30 +21,30 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_550,
+    "benchmarks": 1_230,
     "cloze": 360,
     "cluster": 400,
     "command": 380,
     "configs": 1_710,
     "contract": 350,
-    "data": 4_640,
-    "evaluation": 1_690,
+    "data": 4_260,
+    "evaluation": 1_660,
     "experiment": 880,
-    "files": 340,
+    "files": 330,
     "generate": 780,
-    "huggingface": 1_810,
+    "huggingface": 1_680,
     "learners": 590,
     "models": 1_550,
     "objectives": 3_030,
-    "plan": 460,
+    "plan": 440,
     "run": 1_250,
-    "show": 1_100,
-    "studies": 2_070,
+    "show": 1_000,
+    "studies": 2_040,
     "train": 1_040,
-    "workdir": 970,
+    "workdir": 960,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
-MORE_FILES = {"benchmarks": 15, "configs": 25, "configs/studies": 20, "models": 16, "objectives": 22, "train": 19}
+MORE_FILES = {"configs": 25, "configs/studies": 20, "models": 16, "objectives": 22, "train": 19}
 
 
 def code_lines(source: str) -> int:
