@@ -31,7 +31,9 @@ def read_object(line: bytes) -> Any:
         return json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise InvalidRecord(f"is not UTF-8 (byte {error.start} of the line)") from None
-    except (ValueError, RecursionError) as error:  # also integers of too many digits, objects in thousands of others
+    except json.JSONDecodeError as error:
+        raise InvalidRecord(f"is not JSON ({error.msg}, column {error.colno})") from None
+    except (ValueError, RecursionError) as error:  # integers of too many digits, objects in thousands of others
         raise InvalidRecord(f"is not JSON ({str(error).partition(';')[0]})") from None
 
 
