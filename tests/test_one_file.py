@@ -26,7 +26,9 @@ def test_it_is_short():
     assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 250
 
 
-@pytest.mark.parametrize("name", ["clm", "span_corruption", "mlm"])
+@pytest.mark.parametrize(
+    "name", ["mlm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("clm", "span_corruption"))]
+)
 def test_its_losses_are_those_of_train_main(one_file, name, corpus, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(one_file, "WARMUP_STEPS", 1)
     monkeypatch.setenv("HOME", str(tmp_path))  # the default data.cache_dir

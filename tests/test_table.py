@@ -292,6 +292,11 @@ def test_examples_do_not_depend_on_the_special_ids(objective, make_vocab):
 
 every_case = pytest.mark.parametrize(("name", "architecture"), CASES)
 every_pair = pytest.mark.parametrize(("name", "architecture"), PAIRS)
+# Each config on one of its architectures; on the others in the slow tests.
+each_config_once = pytest.mark.parametrize(
+    ("name", "architecture"),
+    [pytest.param(*pair, marks=() if pair in dict(PAIRS).items() else pytest.mark.slow) for pair in PAIRS],
+)
 
 
 class Case(NamedTuple):
@@ -547,7 +552,7 @@ def assert_second_segments_do_not_depend_on_first(experiment, windows, num_rows)
 # Steps
 
 
-@every_pair
+@each_config_once
 def test_steps_on_one_batch_lower_its_loss_and_change_every_parameter(name, architecture):
     """Of a batch that has text in every row, so that every part of the model has a gradient."""
     experiment, _, batch = case(name, architecture)

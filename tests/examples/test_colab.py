@@ -28,6 +28,7 @@ def texts_of(notebook):
     return "".join(output.get("text", "") for output in outputs)
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_from_the_first_cell_to_the_last(tmp_path, monkeypatch):
     for path in ROOT.iterdir():  # a clone whose runs and pictures are written elsewhere
         if path.suffix in ("", ".py") and path.name not in (".git", "runs", "build"):

@@ -19,6 +19,8 @@ from run.sharding import local_rows
 from tests.table import small_config
 from tests.train.subprocesses import run, run_tests
 
+pytestmark = pytest.mark.slow
+
 # The meshes of runs that are trained on eight devices and read by one.
 READ = {
     "fsdp_and_tensor": {"mesh__data": 2, "mesh__fsdp": 2, "mesh__tensor": 2, "optimizer__learning_rate": 1e-2},
@@ -83,7 +85,6 @@ def checksums(fields, *, mesh__tensor=1):
     return found
 
 
-@pytest.mark.slow
 def test_four_processes_read_the_rows_of_one(corpus):
     """Two pairs of processes, each of which holds the same rows (mesh.tensor=2), of one corpus and of three."""
     paths = {"modules": "text/[a-b]*.txt", "others": "text/[c-z]*.txt", "pairs": "pairs.jsonl"}

@@ -162,6 +162,7 @@ def dies_at_the_first_evaluation(job, plan, out):
     jobs._main(job, plan, out)
 
 
+@pytest.mark.slow
 def test_a_killed_study_ends_with_the_same_outcomes(corpus, tmp_path, monkeypatch, capsys):
     """A job that is killed is one failed job; a signal stops the study; the same command continues both runs."""
     fields = small_fields(corpus, overrides=small_fields(corpus)["overrides"] | {"train.checkpoint_every": 1})
