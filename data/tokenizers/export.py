@@ -151,13 +151,16 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer) -> Any:
 
 def _check(proto: Any, names: Mapping[int, str], where: str) -> None:
     """Raises ConfigError for properties of a model that tokenizers does not have."""
-    trainer, types = proto.trainer_spec, proto.SentencePiece
+    trainer, normalizer, types = proto.trainer_spec, proto.normalizer_spec, proto.SentencePiece
     of_text = [piece for id_, piece in enumerate(proto.pieces) if id_ not in names]
     symbol = next((piece.piece for piece in of_text if piece.type == types.USER_DEFINED), "")
     problems = {
         f"consists of {_KINDS.get(trainer.model_type)}": trainer.model_type not in (_UNIGRAM, _BPE),
         "puts the space after a word (treat_whitespace_as_suffix)": trainer.treat_whitespace_as_suffix,
+        "does not escape spaces (escape_whitespaces=false)": not normalizer.escape_whitespaces,
+        "normalizes decoded text (denormalizer_spec)": bool(proto.denormalizer_spec.precompiled_charsmap),
         f"has the user-defined symbol {symbol!r}": bool(symbol),
+        "has unused pieces": any(piece.type == types.UNUSED for piece in of_text),
     }
     for problem, applies in problems.items():
         if applies:
