@@ -28,6 +28,11 @@ _EVALUATIONS = 5  # of a run whose config does not set train.eval_every
 _LINES = 20  # of training metrics
 # Fields of how often and where a run reports, which do not change what it trains.
 _REPORTING = re.compile(r"train\.((log|eval|checkpoint)_every|checkpoint_minutes|keep_checkpoints|tracker(s|_project))")
+# Fields of study(same_model=...).
+_SAME_MODEL = re.compile(
+    r"(model|optimizer|loss)\..*|precision|train\.(batch_size|ema_decay)"
+    r"|data\.(inputs_length|targets_length|examples_per_row|packing)"
+)
 _COUNTED_BATCHES = 32  # at first, from which the raw tokens of a step are estimated
 _MEASURED_STEPS = 2  # of a dry run
 
@@ -128,6 +133,21 @@ class Plan:
     variants: dict[str, VariantPlan]
     measures: dict[str, Measure]
 
+    @property
+    def confounders(self) -> dict[str, list[Any]]:
+        """Field -> its value in each variant's run, of the fields that differ beyond the question of the study."""
+        runs = [flatten(variant.main.fields) for variant in self.variants.values()]
+        asked = self.study.question_fields | {"train.steps"}  # the budget sets the steps
+        if all(run["model.architecture"] != "encoder_decoder" for run in runs):
+            asked |= {"data.targets_length"}  # no run reads it
+        found = {}
+        for field in dict.fromkeys(field for run in runs for field in run):
+            values = [run.get(field) for run in runs]
+            is_asked = field in asked or field.startswith("objective.") or _REPORTING.fullmatch(field)
+            if not is_asked and any(value != values[0] for value in values):
+                found[field] = values
+        return found
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -191,6 +211,9 @@ def make_plan(study: Study, overrides: Mapping[str, Any]) -> Plan:
                 f"variants {name} and {other} hold out different text (heldout_digest {plan.heldout_digest} and "
                 f"{other_plan.heldout_digest}), so they do not compare: give both the same corpus and split"
             )
+    known = {field for plan in variants.values() for field in flatten(plan.main.fields)}
+    if unknown := [field for field in study.varies if field not in known]:
+        raise ConfigError(f"varies={unknown[0]!r} is no field of the runs: write it as in 'model.num_layers'")
     return Plan(study, variants, measures)
 
 
@@ -199,14 +222,15 @@ def _plan_variant(
 ) -> VariantPlan:
     where = f"variant {name}"
     swept = {field: values[0] for field, values in variant.sweep.items()}
+    same = _same_model(study.same_model) if study.same_model else {}
     start, share = None, 1.0
     if variant.start is not None:
-        start_overrides = {**study.overrides, **variant.start.overrides, **overrides}
+        start_overrides = {**same, **study.overrides, **variant.start.overrides, **overrides}
         budget = dataclasses.replace(study.budget, amount=study.budget.amount * variant.start.share)
         start, _, _ = _budgeted(variant.start.config, start_overrides, budget, study.seeds, f"{where}, start")
         share -= variant.start.share
     budget = dataclasses.replace(study.budget, amount=study.budget.amount * share)
-    run_overrides = {**study.overrides, **variant.overrides, **swept, **overrides}
+    run_overrides = {**same, **study.overrides, **variant.overrides, **swept, **overrides}
     main, experiment, digest = _budgeted(variant.config or study.config, run_overrides, budget, study.seeds, where)
     for field, values in variant.sweep.items():
         if field in overrides:
@@ -232,6 +256,11 @@ def _plan_variant(
         num_params=experiment.num_params,
         heldout_digest=digest,
     )
+
+
+def _same_model(config: str) -> dict[str, Any]:
+    """Returns the fields of `config` that the runs of a study share (configs.studies.base.study)."""
+    return {name: value for name, value in flatten(resolve(config, {}, config)).items() if _SAME_MODEL.fullmatch(name)}
 
 
 def _budgeted(
@@ -354,6 +383,8 @@ def print_plan(plan: Plan, jobs: Sequence[Job]) -> None:
         f"{study.question}\n{len(plan.variants)} variants x {study.seeds} seeds, {study.budget.amount:.4g} "
         f"{study.budget.unit} each; measures: {', '.join(study.measures)}\n"
     )
+    for line in describe_confounders(plan.confounders, list(plan.variants)):
+        print(line)
     table = [("variant", "runs", "parameters", "steps", "raw tokens", "FLOPs", "fine-tuning steps", "s/step", "time")]
     total, measured = 0.0, dict[str, float]()
     for number, (name, variant) in enumerate(plan.variants.items(), start=1):
@@ -376,6 +407,18 @@ def print_plan(plan: Plan, jobs: Sequence[Job]) -> None:
         f"about {clock(total)} of training steps on {jax.devices()[0].device_kind} x {jax.device_count()}; "
         "compilation, evaluations and probes come on top"
     )
+
+
+def describe_confounders(confounders: Mapping[str, Sequence[Any]], variants: Sequence[str]) -> list[str]:
+    """Returns lines on the fields in which variants differ beyond the question; [] where there are none."""
+    if not confounders:
+        return []
+    lines = ["CONFOUNDED: the variants also differ in fields that the study does not ask about:"]
+    for field, values in confounders.items():
+        of_variants = [f"{name} {value}" for name, value in zip(variants, values, strict=True)]
+        lines.append(f"  {field}: {', '.join(of_variants)}")
+    remedy = "give all variants one model with same_model=..., override the field, or name it in varies=(...)"
+    return [*lines, f"  so a difference may be theirs: {remedy}", ""]
 
 
 def _seconds(run: PlannedRun, measured: dict[str, float]) -> float:

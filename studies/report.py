@@ -71,6 +71,7 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
         headline=_headline(results, untimed),
         summary=[measure.summary() for measure in untimed if measure.pairs],
         problems=[[f"`{p.variant}`", str(p.seed), p.state, text(p.reason)] for p in results.problems],
+        confounders=[[f"`{field}`", *map(text, map(str, values))] for field, values in results.confounders.items()],
         curves="figures/curves.svg" if curves else "",
         objectives_differ=objectives_differ(study, curves),
         orders=[_order_row(order) for order in orders],
@@ -239,8 +240,13 @@ def check_same_heldout(results: Results) -> None:
 
 
 def _headline(results: Results, measures: Sequence[Measured]) -> str:
+    names = ", ".join(f"`{field}`" for field in results.confounders)
+    confounded = (
+        f"**Confounded: the variants also differ in {names}, so no difference below is the effect of the question "
+        "alone.** "
+    )
     complete, tested = len(results.outcomes), [p for m in measures for p in m.to_baseline.values() if p.p is not None]
-    return (
+    return confounded * bool(names) + (
         f"{complete} of {complete + len(results.problems)} runs are complete. {sum(p.sign != 0 for p in tested)} of "
         f"{len(tested)} differences from the baseline that can be tested are beyond the noise between seeds."
     )

@@ -86,6 +86,7 @@ class Results:
       outcomes: of complete runs, in the order of variants and seeds.
       problems: of every other run of the study.
       sweeps: of all values that sweeps try.
+      confounders: Plan.confounders.
     """
 
     study: Study
@@ -93,6 +94,7 @@ class Results:
     outcomes: Sequence[Outcome]
     problems: Sequence[Outcome]
     sweeps: Sequence[Outcome]
+    confounders: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
 
     def of(self, variant: str) -> list[Outcome]:
         """Returns the complete runs of a variant, by seed."""
@@ -205,6 +207,7 @@ class StudyFolder:
             outcomes=[outcome for outcome in outcomes if outcome.state == "complete"],
             problems=[outcome for outcome in outcomes if outcome.state != "complete"],
             sweeps=[self.outcome(job) for job in jobs if job.field],
+            confounders=plan.confounders,
         )
 
 

@@ -83,6 +83,8 @@ class Study:
     seeds: int
     published: tuple[Published, ...]
     notes: str
+    same_model: str
+    varies: tuple[str, ...]
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -92,6 +94,12 @@ class Study:
     def config_of(self, variant: str) -> str:
         """The config file, with preset, of a variant."""
         return self.variants[variant].config or self.config
+
+    @property
+    def question_fields(self) -> set[str]:
+        """The dotted fields, besides those of `objective`, in which the question lets the runs differ."""
+        named = [{*variant.overrides, *variant.sweep} for variant in self.variants.values()]
+        return set(self.varies).union(*named)
 
     def measured(self, measure: str) -> list[str]:
         """The variants that a measure has (`only`)."""

@@ -101,6 +101,7 @@ def get_study():
             published(_TABLE_2, measure="accuracy", metric="GLUE", values=_GLUE, sd=0.235),
             published(_TABLE_2, measure="accuracy", metric="SuperGLUE", values=_SUPERGLUE, sd=0.416),
         ],
+        varies=("data.targets_length",),  # as long as each objective's targets
         notes="Equal raw tokens. encoder_decoder has about twice the parameters of the other architectures. shared has "
         "its FLOPs, half_layers half of them; decoders have about its FLOPs in denoising, and about half in language "
         "modeling, where its two rows have room for the whole text each. The paper's numbers are fine-tuned scores "

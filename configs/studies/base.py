@@ -35,8 +35,14 @@ def study(
     seeds: int = 3,
     published: Sequence[dict] = (),
     notes: str = "",
+    same_model: str = "",
+    varies: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns a study.
+
+    The question is about `config.objective` and the fields that overrides and sweeps of variants name. A field in which
+    the runs differ for another reason, such as the config of a variant, is a confounder: the dry run and the report
+    list it, and the report's headline names it.
 
     Args:
       question: what the study answers, one sentence; the title of its report.
@@ -49,6 +55,9 @@ def study(
       seeds: runs of each variant: `seed` is 0, ..., seeds - 1.
       published: `published(...)` results of the literature, to compare with.
       notes: what a reader must know to read the results, such as what differs from a paper; a paragraph of the report.
+      same_model: a config whose model, initialization, precision, optimizer, lengths of rows and batch size all runs
+        have, unless overrides say otherwise; "": each run has those of its own config.
+      varies: further fields that the question is about, or that follow from it, such as "data.targets_length".
     """
     return dict(
         question=question,
@@ -61,6 +70,8 @@ def study(
         seeds=seeds,
         published=tuple(map(dict, published)),
         notes=notes,
+        same_model=same_model,
+        varies=tuple(varies),
     )
 
 

@@ -51,6 +51,7 @@ def get_study():
             published(_TABLE_7, measure="accuracy", values=_GLUE_BY_SPAN, **_GLUE),
             published(_TABLE_7, measure="accuracy", values=_SUPERGLUE_BY_SPAN, **_SUPERGLUE),
         ],
+        varies=("data.targets_length",),  # as long as each variant's targets
         notes="The paper's numbers are fine-tuned scores of T5 base after 34 billion tokens. Equal parameters and "
         "equal raw tokens. Decoder rows are as long as the targets need, so FLOPs differ: they "
         "grow with the density, from 3.3e12 (span_10) to "

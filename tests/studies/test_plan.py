@@ -48,6 +48,40 @@ def test_a_start_has_its_share_of_the_budget(corpus):
     assert both.start.fields["objective"]["name"] == "clm" and both.main.fields["objective"]["name"] == "prefix_lm"
 
 
+def objectives_study(corpus, **changes):
+    """Two objectives in the shortest way: their own configs."""
+    variants = {name: variant(config=f"configs/{name}.py") for name in ("clm", "span_corruption")}
+    overrides = on(corpus) | {"train.eval_windows": 8, "optimizer.warmup_steps": 1, "data.documents": "join"}
+    measures = {"continuation": probe("continuation", "bits_per_byte")}
+    fields = dict(variants=variants, baseline="clm", overrides=overrides, measures=measures, budget=raw_tokens(50_000))
+    return small_study(corpus, **fields | changes)
+
+
+def test_configs_with_models_of_their_own_are_confounded(corpus, capsys):
+    plan = make_plan(objectives_study(corpus), {})
+    assert {"model.architecture", "model.mlp", "model.initializer"} <= plan.confounders.keys()
+    assert plan.confounders["model.architecture"] == ["decoder_only", "encoder_decoder"]
+    assert not {"train.steps", "objective.name", "train.log_every"} & plan.confounders.keys()
+    print_plan(plan, [])
+    out = capsys.readouterr().out
+    assert "CONFOUNDED" in out and "model.architecture: clm decoder_only, span_corruption encoder_decoder" in out
+
+
+def test_one_model_for_all_variants_is_not_confounded(corpus):
+    study = objectives_study(corpus, same_model="configs/clm.py")
+    plan = make_plan(study, {})
+    clm, spans = (one.main.fields for one in plan.variants.values())
+    assert plan.confounders == {} and clm["model"] == spans["model"] and clm["optimizer"] == spans["optimizer"]
+    assert clm["objective"]["name"] == "clm" and spans["objective"]["name"] == "span_corruption"
+    # An override of a variant is a part of the question, and so is a field of `varies`.
+    asked = {"clm": variant({"model.num_layers": 1}), "span_corruption": variant(config="configs/span_corruption.py")}
+    assert make_plan(objectives_study(corpus, same_model="configs/clm.py", variants=asked), {}).confounders == {}
+    varies = [*make_plan(objectives_study(corpus), {}).confounders]
+    assert make_plan(objectives_study(corpus, varies=varies), {}).confounders == {}
+    with pytest.raises(ConfigError, match=r"varies='model.nope' is no field of the runs"):
+        make_plan(objectives_study(corpus, varies=["model.nope"]), {})
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

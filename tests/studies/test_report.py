@@ -104,6 +104,8 @@ def test_the_parts_are_in_order_and_figures_exist(report):
         "Does the mask rate matter?",
         "9 of 11 runs are complete",
         "| `loss` (lower) | `good` (−0.500) | – | `other` | – | about",
+        "What differs",
+        "Nothing beyond the question",
         "What is missing",
         "Results",
         "p (Holm)",
@@ -134,6 +136,15 @@ def test_the_table_of_a_measure_by_hand(report):
     # Differences -0.499, -0.5, -0.501: mean -0.5, half width 4.302653 x 0.001 / sqrt(3) = 0.0025, t = -866, and
     # p = 1 - t / sqrt(2 + t^2) = 1.33e-6, twice that by Holm.
     assert rows == [r"| `good` | 1.600 [1.354, 1.846] | 3 | −0.5000 [−0.5025, −0.4975] | \< 0.001 | better |"]
+
+
+def test_a_confounded_study_says_so_first(tmp_path):
+    results = make_results({"loss": {"base": [1.0, 1.1, 1.2], "other": [2.0, 2.1, 2.2]}})
+    confounded = dataclasses.replace(results, confounders={"model.num_layers": [2, 4]})
+    written = write_report(confounded, tmp_path).read_text()
+    headline = "**Confounded: the variants also differ in `model.num_layers`, so no difference below is the effect of"
+    assert written.index(headline) < written.index("6 of 6 runs are complete")
+    assert "| `model.num_layers` | 2 | 4 |" in written and "Nothing beyond the question" not in written
 
 
 def test_foreign_text_is_text(report):
