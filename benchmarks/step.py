@@ -4,7 +4,7 @@ Prints one JSON line. The step is a run's own (run/compiled_run.py), compiled ov
 pass, loss, backward pass and optimizer on one batch of full rows, without dropout. As many positions of a row are
 scored as the objective can score: all of CLM's, and of MLM's those at which the learner computes logits. Tokens are
 positions, those of both stacks of an encoder-decoder. The time of a step is the median of --steps steps after a
-warm-up. MFU counts FLOPs as models/flops.py does; it is null for devices whose peak is not known (cluster/hardware.py).
+warm-up. MFU counts FLOPs as models/flops.py does; it is null for devices whose peak is not known (cluster/devices.py).
 
 The default config is benchmarks/shapes.py: GPT-2, BERT or T5 v1.1 with any sizes, plain AdamW, no z-loss or clipping:
 

@@ -123,8 +123,9 @@ class Trial:
             is_json = path.suffix == ".json"  # whose order of fields may differ
             found[f"{path.name} of the store"] = json.loads(path.read_bytes()) if is_json else path.read_bytes()
         last = self.folder / "workdir" / "checkpoints" / str(STEPS)
-        for path in sorted(path for path in last.rglob("*") if path.name != "_CHECKPOINT_METADATA"):  # has times
-            if path.is_file() and path.name != "record.json":
+        with_times = ("_CHECKPOINT_METADATA", "commit_success.txt", "record.json")
+        for path in sorted(last.rglob("*")):
+            if path.is_file() and path.name not in with_times:
                 found[f"{path.relative_to(last)} of the checkpoint"] = path.read_bytes()
         return found
 

@@ -1,7 +1,7 @@
 """The fields of each preset that make it fit a machine.
 
 Presets up to `base`, and larger ones that are not in these tables, have model.remat="auto" and
-train.grad_accum_steps=0, which a run resolves at its start for the memory of its devices (plan/memory_choice.py).
+train.grad_accum_steps=0, which a run resolves at its start for the memory of its devices (run/memory.py).
 
 Every other preset is made for the machine h100:8, except for the sizes of TOPOLOGIES; `python -m train.plan
 --config=... --topology=...` shows that the preset fits. For another machine, the command prints the fields to change if

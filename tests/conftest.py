@@ -43,7 +43,6 @@ LONG_FILES = (
     "tests/plan/test_presets.py",
     "tests/studies/test_shipped_studies.py",
     "tests/train/test_multitask.py",
-    "tests/workdir/test_damaged_checkpoints.py",
     "tests/huggingface/test_families.py",
     "tests/huggingface/test_convert.py",
 )

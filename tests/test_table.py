@@ -5,8 +5,11 @@ A new entry of OBJECTIVES and a new file of configs/ are tested without a change
 
 import dataclasses
 import functools
+import hashlib
 import importlib
 import itertools
+import json
+import pathlib
 from collections import Counter
 from typing import NamedTuple
 
@@ -317,6 +320,27 @@ def case(name: str, architecture: str) -> Case:
     experiment = experiment_of(name, architecture)
     windows = random_windows(experiment, ROWS, same_keys=False)
     return Case(experiment, windows, experiment.collate(windows, ROWS))
+
+
+DIGESTS = pathlib.Path(__file__).parent / "fixtures" / "batches.json"
+
+
+def batch_digest(batch: Batch) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for field, array in sorted(batch.items()):
+        digest.update(f"{field} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+@every_case
+def test_a_batch_is_the_one_of_the_commit_before(name, architecture):
+    """Runs continue, and repeat published ones, only if batches stay the same bit for bit.
+
+    A change of a batch that is meant is a line of the changelog, and a new value in tests/fixtures/batches.json. A new
+    config needs none.
+    """
+    known = json.loads(DIGESTS.read_text()).get(f"{name}, {architecture}")
+    assert known in (None, batch_digest(case(name, architecture).batch))
 
 
 def most_scored_in(batch: Batch) -> int:

@@ -26,9 +26,15 @@ class InvalidRecord(ValueError):
 
 
 def read_object(line: bytes) -> Any:
-    """Returns the JSON value of a line. Raises InvalidRecord for a line that is not UTF-8 or not JSON."""
+    """Returns the JSON value of a line.
+
+    Raises InvalidRecord for a line that is not UTF-8 or not JSON, and for an object that has a key twice: RFC 8259,
+    section 4, leaves open which of the values counts.
+    """
     try:
-        return json.loads(line.decode("utf-8"))
+        return json.loads(line.decode("utf-8"), object_pairs_hook=_object)
+    except InvalidRecord:
+        raise
     except UnicodeDecodeError as error:
         raise InvalidRecord(f"is not UTF-8 (byte {error.start} of the line)") from None
     except json.JSONDecodeError as error:
@@ -37,20 +43,33 @@ def read_object(line: bytes) -> Any:
         raise InvalidRecord(f"is not JSON ({str(error).partition(';')[0]})") from None
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise InvalidRecord(f"has the key {max(names, key=names.count)!r} more than once")
+    return found
+
+
 def document_keys(names: Sequence[str], text_key: str, kind: str) -> list[str]:
     """Returns those of `names` that make documents: data.text_key and "label", or "prompt" and "response".
 
     names: of the columns of a table, or of the features of a dataset. kind: what they are, for the message: "column".
-    Raises UnreadableFile where they are missing.
+    Raises UnreadableFile where they are missing, and where two have one name.
     """
     if text_key in names:
-        return [name for name in dict.fromkeys([text_key, "label"]) if name in names]
-    if {"prompt", "response"} <= set(names):
-        return ["prompt", "response"]
-    raise UnreadableFile(
-        f"has no {kind} {text_key!r} (data.text_key), and no 'prompt' and 'response', only {sorted(names)}: "
-        "set data.text_key"
-    )
+        keys = [name for name in dict.fromkeys([text_key, "label"]) if name in names]
+    elif {"prompt", "response"} <= set(names):
+        keys = ["prompt", "response"]
+    else:
+        raise UnreadableFile(
+            f"has no {kind} {text_key!r} (data.text_key), and no 'prompt' and 'response', only {sorted(names)}: "
+            "set data.text_key"
+        )
+    for name in keys:
+        if (count := list(names).count(name)) > 1:
+            raise UnreadableFile(f"has {count} {kind}s {name!r}: rename all but one of them")
+    return keys
 
 
 def read_record(

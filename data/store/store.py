@@ -241,6 +241,11 @@ def open_or_build(
     store = TokenStore(folder)
     if corpus.heldout_path and not store.is_heldout[-1]:  # its texts have no tokens
         raise no_heldout_text(corpus)
+    if store.name != name:
+        raise ConfigError(
+            f"token store {folder} contains another corpus, the store {store.name}, which was renamed: "
+            "delete that folder, and the next run rebuilds it"
+        )
     return store
 
 

@@ -20,14 +20,20 @@ _MOST_IDS = 2**26  # as model.vocab_size
 _ROLES = ("pad", "eos", "unk", "mask", "cls", "sep", "bos")  # fields of Vocab; "pad_token" and so on in the files
 _UNUSED = re.compile(r"\[unused[0-9]+\]")  # BERT's spare ids, which no text contains
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
-# Options of tokenizer_config.json that these classes of transformers obey -> where tokenizer.json has the same one:
-# the type of a part, and the name of its field.
-_CLASSES = ("", "BertTokenizer", "ElectraTokenizer", "GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer")
+# Options of tokenizer_config.json that some classes of transformers obey -> where tokenizer.json has the same one: the
+# type of a part, and the name of its field.
 _OPTIONS = {
     "do_lower_case": ("BertNormalizer", "lowercase"),
     "strip_accents": ("BertNormalizer", "strip_accents"),
     "tokenize_chinese_chars": ("BertNormalizer", "handle_chinese_chars"),
     "add_prefix_space": ("ByteLevel", "add_prefix_space"),
+}
+_BERT = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
+# These classes -> the values of options that tokenizer_config.json lacks. Without a class, it has the options it names.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "": {},
+    **{name: _BERT for name in ("BertTokenizer", "ElectraTokenizer")},
+    **{name: {"add_prefix_space": False} for name in ("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer")},
 }
 # Character -> byte of byte-level BPE (Radford et al. 2019, gpt-2's encoder.py). Printable bytes of Latin-1 are their
 # own characters; the others are the characters from U+0100 on, in order.
@@ -143,13 +149,15 @@ def _check_model(data: Any, where: str) -> None:
 
 def _check_options(data: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> None:
     """Raises ConfigError where `transformers` would encode raw text by other options than tokenizer.json has."""
-    if str(settings.get("tokenizer_class") or "").removesuffix("Fast") not in _CLASSES:
+    name = str(settings.get("tokenizer_class") or "").removesuffix("Fast")
+    if name not in _DEFAULTS:
         return
+    options = _DEFAULTS[name] | settings
     for part in _components(data):
         for option, (kind, field) in _OPTIONS.items():
-            if part["type"] == kind and settings.get(option, part[field]) != part[field]:
+            if part["type"] == kind and field in part and options.get(option, part[field]) != part[field]:
                 raise ConfigError(
-                    f"{where}: transformers reads {option}={settings[option]} in tokenizer_config.json, and "
+                    f"{where}: transformers reads {option}={options[option]} in tokenizer_config.json, and "
                     f"tokenizer.json has {field}={part[field]}: change one of them; or, to use tokenizer.json, set "
                     '"tokenizer_class": "PreTrainedTokenizerFast" in tokenizer_config.json'
                 )

@@ -84,6 +84,7 @@ def test_a_token_never_spans_the_boundary(tmp_path):
         (b'{"prompt": "\xff", "response": "a"}', "is not UTF-8 (byte 12 of the line)"),
         ('{"prompt": "a" "response": "b"}', "is not JSON (Expecting ',' delimiter, column 16"),
         ("[" * 100_000, "is not JSON (maximum recursion depth exceeded"),
+        ('{"text": "a", "id": 1, "text": "b"}', "has the key 'text' more than once: fix"),
         ("[1]", "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) and"),
         ('{"text": "a", "response": "b"}', "must be an object with the keys"),
         ('{"id": 1}', "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) "
@@ -185,6 +186,14 @@ def test_a_null_of_a_table_is_an_empty_text(tmp_path):
     documents, skipped = read(corpus_of(tmp_path, "parquet", rows))
     assert [(document.prompt, document.text) for document in documents] == [("p", "r"), ("", "s")]
     assert skipped.empty == 2 and not skipped.lines
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    corpus = corpus_of(tmp_path, "parquet", [{"text": "a"}])
+    columns = [pyarrow.array(["a"]), pyarrow.array(["b"])]
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(columns, names=["text", "text"]), tmp_path / "a.parquet")
+    with pytest.raises(ConfigError, match=r"a\.parquet has 2 columns 'text': rename all but one of them"):
+        read(corpus)
 
 
 def test_columns_of_bytes_are_read_as_text(tmp_path):

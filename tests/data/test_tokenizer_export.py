@@ -154,6 +154,19 @@ def test_models_that_cannot_be_written(tmp_path, name):
     assert not list((tmp_path / "out").iterdir())
 
 
+@pytest.mark.parametrize("problem", ["has unused pieces", r"does not escape spaces \(escape_whitespaces=false\)"])
+def test_edited_models_that_cannot_be_written(tmp_path, problem):
+    path = tmp_path / "m.model"
+    proto = SentencePieceTokenizer(sentencepiece(path), **OPTIONS).proto()
+    if "unused" in problem:
+        proto.pieces[-1].type = proto.SentencePiece.UNUSED
+    else:
+        proto.normalizer_spec.escape_whitespaces = False
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ConfigError, match=rf"m\.model' {problem}, which a Hugging Face tokenizer\.json cannot"):
+        write_huggingface_tokenizer(SentencePieceTokenizer(str(path), **OPTIONS), tmp_path)
+
+
 def test_bpe_pieces_with_equal_scores(tmp_path):
     path = tmp_path / "m.model"
     tokenizer = SentencePieceTokenizer(sentencepiece(path, model_type="bpe"), **OPTIONS)

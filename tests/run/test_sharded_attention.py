@@ -7,9 +7,10 @@ from tests.train.subprocesses import run
 pytestmark = pytest.mark.slow
 
 PROGRAM = """
-import contextlib, dataclasses, functools, json
+import dataclasses, functools, json, types
 import jax, jax.numpy as jnp, numpy as np
-from jax.experimental.pallas import tpu as pltpu
+from jax.experimental import pallas as pl
+from jax.experimental.pallas.ops.tpu import flash_attention as flash
 from models import fused_attention, kernels
 from models.placement import compiled_for
 from models.transformer import apply
@@ -46,8 +47,8 @@ splash.make_splash_mha = functools.partial(splash.make_splash_mha, interpret=Tru
 decoder = {"architecture": "decoder_only", "has_prefix": False}
 results = {"splash": largest_difference(tiny.config(positions="rope", attention="splash", **decoder), "tpu")}
 
-interpreted = contextlib.ExitStack()
-interpreted.enter_context(pltpu.force_tpu_interpret_mode())
+# Not force_tpu_interpret_mode, whose callbacks wait for each other where there are fewer cores than devices.
+flash.pl = types.SimpleNamespace(**{**vars(pl), "pallas_call": functools.partial(pl.pallas_call, interpret=True)})
 prefix = {"architecture": "decoder_only", "has_prefix": True}
 results["flash"] = largest_difference(tiny.config(attention="flash", **prefix), "tpu")
 
@@ -74,7 +75,6 @@ results["flash in parts of rows"] = max(
     difference_in_split_rows(tiny.config(attention="flash", **prefix), context=2),
     difference_in_split_rows(tiny.config(attention="flash"), context=4),
 )
-interpreted.close()
 
 relative = tiny.config(attention="cudnn", dtype="bfloat16", head_dim=16)
 jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version = lambda: 91000
