@@ -18,7 +18,7 @@ Prints one JSON line for each operation (default: all), its forward and backward
 
 Both forms run alternately. Milliseconds are medians, and ratio is the median over the pairs of runs of the first form's
 time divided by the second's. MiB are those of temporary arrays, of results, and those that the program reads and
-writes, as the compiler counts them. A kernel that does not support the case or this machine is left out. On one
+writes, as the compiler counts them. A kernel that does not support the case or this machine is omitted. On one
 GPU, at the sizes of T5 base:
 
     python -m benchmarks.operations

@@ -86,7 +86,9 @@ def main() -> None:
         for step, name in folders.items():
             (out / name).mkdir(exist_ok=True)
             exporter.write(out / name, step)
-        write_json(out / "cloze.json", {"config": experiment.config, "steps": list(folders)})
+        # data.cache_dir is a path of this machine.
+        data = {name: value for name, value in experiment.config["data"].items() if name != "cache_dir"}
+        write_json(out / "cloze.json", {"config": experiment.config | {"data": data}, "steps": list(folders)})
     for step, name in folders.items():
         print(f"exported step {step} to {os.path.join(_OUT.value, name).rstrip(os.sep)}")
 

@@ -20,8 +20,9 @@ from absl import flags
 
 from command.flags import override_flags, parse_flags, run_command
 from contract.errors import ConfigError
+from studies.dry_run import print_plan
 from studies.jobs import parse_worker, run_jobs
-from studies.plan import jobs_of, make_plan, print_plan
+from studies.plan import jobs_of, make_plan
 from studies.report import import_report_libraries, write_report
 from studies.results import StudyFolder
 from studies.study import check_overrides, load_study, with_changes

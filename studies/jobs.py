@@ -19,8 +19,9 @@ from cluster.cluster import code_digest
 from command.flags import TRAINING_MEMORY, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
+from studies.dry_run import clock
 from studies.measures import TOTALS, FineTuning, Measure, Trained
-from studies.plan import Job, Plan, PlannedRun, clock, with_fields
+from studies.plan import Job, Plan, PlannedRun, with_fields
 from studies.results import Curve, Outcome, StudyFolder
 from train.loop import train_and_evaluate
 from train.recorder import DivergedError

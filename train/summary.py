@@ -142,8 +142,8 @@ def _describe_vocabulary(experiment: Experiment) -> str:
     size, rows = experiment.vocab.size, experiment.model.vocab_size
     appended = len(appended_names(experiment.vocab))
     return (
-        f"{size:,} ids, {appended:,} of them appended to the tokenizer's; embedding tables padded from {size:,} to "
-        f"{rows:,} rows"
+        f"{size:,} ids, {appended:,} of them appended to the tokenizer's; embedding tables of {rows:,} rows, "
+        f"{rows - size:,} of them padding"
     )
 
 

@@ -199,42 +199,34 @@ class Processes:
 
     workers: int = 1
 
+    sharing_a_band = staticmethod(sharing_a_band)
+
     def encoded(self, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped) -> Iterator[Chunk]:
         """See Engine."""
-        return _encoded(source, corpus, tokenizer, skipped, self.workers)
-
-    def sharing_a_band(self, values: np.ndarray, documents: np.ndarray, jaccard: float) -> np.ndarray:
-        """See Engine."""
-        return sharing_a_band(values, documents, jaccard)
+        chunks = chunks_of(source.documents(skipped))
+        if self.workers == 1 or source.num_bytes < _SMALL_BYTES:
+            encoder = Encoder(corpus, tokenizer)
+            yield from (encoder.encode(*chunk) for chunk in chunks)
+            return
+        # Not fork: a program with threads, such as this one, cannot be copied safely.
+        pool = ProcessPoolExecutor(self.workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
+        pending: collections.deque[Future[Chunk]] = collections.deque()
+        try:
+            for chunk in chunks:
+                pending.append(pool.submit(_encode_in_worker, corpus, tokenizer.fingerprint, *chunk))
+                if len(pending) == _IN_FLIGHT * self.workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        except BrokenProcessPool:
+            raise ConfigError(
+                "a worker process ended, as by the system where memory is too small: use fewer --workers"
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 ONE_PROCESS: Engine = Processes()
-
-
-def _encoded(
-    source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped, workers: int
-) -> Iterator[Chunk]:
-    chunks = chunks_of(source.documents(skipped))
-    if workers == 1 or source.num_bytes < _SMALL_BYTES:
-        encoder = Encoder(corpus, tokenizer)
-        yield from (encoder.encode(*chunk) for chunk in chunks)
-        return
-    # Not fork: a program with threads, such as this one, cannot be copied safely.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
-    pending: collections.deque[Future[Chunk]] = collections.deque()
-    try:
-        for chunk in chunks:
-            pending.append(pool.submit(_encode_in_worker, corpus, tokenizer.fingerprint, *chunk))
-            if len(pending) == _IN_FLIGHT * workers:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    except BrokenProcessPool:
-        raise ConfigError(
-            "a worker process ended, as by the system where memory is too small: use fewer --workers"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _start_worker() -> None:

@@ -9,7 +9,8 @@ from configs.studies.base import fine_tuning, flops, heldout_loss, probe, raw_to
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from run.corpus import open_corpora
-from studies.plan import Job, PlannedRun, fine_tuning_fields, jobs_of, make_plan, print_plan, with_fields
+from studies.dry_run import print_plan
+from studies.plan import Job, PlannedRun, fine_tuning_fields, jobs_of, make_plan, with_fields
 from tests.studies.studies import SMALL, on, small_study
 
 DECODER = SMALL | {"model.architecture": "decoder_only"}
@@ -74,8 +75,11 @@ def test_one_model_for_all_variants_is_not_confounded(corpus):
     assert plan.confounders == {} and clm["model"] == spans["model"] and clm["optimizer"] == spans["optimizer"]
     assert clm["objective"]["name"] == "clm" and spans["objective"]["name"] == "span_corruption"
     # An override of a variant is a part of the question, and so is a field of `varies`.
-    asked = {"clm": variant({"model.num_layers": 1}), "span_corruption": variant(config="configs/span_corruption.py")}
-    assert make_plan(objectives_study(corpus, same_model="configs/clm.py", variants=asked), {}).confounders == {}
+    overridden = {
+        "clm": variant({"model.num_layers": 1}),
+        "span_corruption": variant(config="configs/span_corruption.py"),
+    }
+    assert make_plan(objectives_study(corpus, same_model="configs/clm.py", variants=overridden), {}).confounders == {}
     varies = [*make_plan(objectives_study(corpus), {}).confounders]
     assert make_plan(objectives_study(corpus, varies=varies), {}).confounders == {}
     with pytest.raises(ConfigError, match=r"varies='model.nope' is no field of the runs"):
@@ -96,6 +100,7 @@ def test_one_model_for_all_variants_is_not_confounded(corpus):
         ({"measures": {"x": heldout_loss(metric="los")}}, "metric='los' is not in its evaluations: use one of loss"),
         ({"measures": {"x": probe("continuation", "bits_per_bite")}}, "'bits_per_bite' is not a number of --probe"),
         ({"variants": {"slow": variant(), "b": variant({"train.log_every": 3})}}, "slow and b are equal"),
+        ({"same_model": "configs/nope.py"}, "same_model='configs/nope.py': --config=configs/nope.py is not a file"),
         ({"measures": {"x": {"kind": "nope", "better": "lower"}}}, "measures.x.kind='nope' must be heldout"),
         ({"measures": {"x": heldout_loss(better="larger")}}, "measures.x.better='larger' must be one of"),
     ],

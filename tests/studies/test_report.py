@@ -105,7 +105,7 @@ def test_the_parts_are_in_order_and_figures_exist(report):
         "9 of 11 runs are complete",
         "| `loss` (lower) | `good` (−0.500) | – | `other` | – | about",
         "What differs",
-        "Nothing beyond the question",
+        "No field differs beyond the question",
         "What is missing",
         "Results",
         "p (Holm)",
@@ -144,7 +144,7 @@ def test_a_confounded_study_says_so_first(tmp_path):
     written = write_report(confounded, tmp_path).read_text()
     headline = "**Confounded: the variants also differ in `model.num_layers`, so no difference below is the effect of"
     assert written.index(headline) < written.index("6 of 6 runs are complete")
-    assert "| `model.num_layers` | 2 | 4 |" in written and "Nothing beyond the question" not in written
+    assert "| `model.num_layers` | 2 | 4 |" in written and "No field differs" not in written
 
 
 def test_foreign_text_is_text(report):

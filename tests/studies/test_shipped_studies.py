@@ -14,6 +14,7 @@ from evaluation.cross_evaluate import scoring_experiment
 from evaluation.probes import PROBES
 from experiment.experiment import Experiment, make_experiment
 from models.parameters import leaf_name
+from studies.plan import find_confounders
 from studies.study import Study, load_study
 
 pytestmark = pytest.mark.slow
@@ -43,6 +44,11 @@ def experiment_of(study: Study, name: str) -> Experiment:
 def study(request, tmp_path_factory) -> tuple[str, Study, dict[str, Experiment]]:
     study = load_study(str(FOLDER / f"{request.param}.py"))
     return request.param, study, {name: experiment_of(study, name) for name in study.variants}
+
+
+def test_variants_differ_in_nothing_but_the_question(study):
+    _, study, experiments = study
+    assert find_confounders(study, [experiment.config for experiment in experiments.values()]) == {}
 
 
 def transformer_shapes(experiment: Experiment) -> dict[str, tuple[int, ...]]:
