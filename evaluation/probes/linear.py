@@ -20,14 +20,14 @@ from jax.sharding import Mesh
 
 from contract.batch import Batch
 from contract.errors import ConfigError
-from contract.vocab import Vocab
 from data.sources.records import InvalidRecord, document_of, read_object
 from evaluation.probes.probe import Probe, check_at_least, interval_fields, mean_interval, with_interval
-from evaluation.scorer import LanguageModel, padded_batch, text_tokens
+from evaluation.scorer import padded_batch
 from experiment.experiment import Experiment
 from generate.prompts import denoisers_with_mode
 from generate.sampling import padded_length
 from models.config import ModelConfig
+from models.heads import mean_state, state_at
 from models.parameters import Params
 from models.transformer import bind, init_params
 from objectives.algebra.sequences import Sequences
@@ -63,8 +63,9 @@ class Linear(Probe):
     test: the file of the texts that accuracies are over.
     labels: numbers of labelled texts, drawn with the shares of the classes, or "all".
     draws: how many draws of labelled texts an accuracy is the mean of; of "all" there is one.
-    pooling: "mean", over the tokens of the text; "first", the state at [CLS] or at the encoder's first position;
-        "last", the state at the last token of the text.
+    pooling: "mean", over the tokens of the row (models.heads.mean_state); "first", the state at [CLS] or at the
+        encoder's first position; "last", the state that has read the whole text: at its last token in a decoder, at
+        [SEP] or EOS in an encoder.
     """
 
     path: str | None = None
@@ -222,7 +223,7 @@ def pooled_states(
     states = np.zeros((len(texts), experiment.model.d_model), np.float32)
     for numbers, batch in _batches(experiment, mesh, texts, mode):
         over_rows = jax.device_put(batch, sharding.batch_sharding(mesh))
-        pooled = _pooled(experiment.model, params, over_rows, pooling=pooling, vocab=experiment.vocab)
+        pooled = _pooled(experiment.model, params, over_rows, pooling=pooling)
         states[numbers] = np.asarray(pooled)[: len(numbers)]
     return states
 
@@ -257,21 +258,16 @@ def _batches(
             yield numbers, padded_batch(batch, mesh)[0]
 
 
-@functools.partial(jax.jit, static_argnames=("config", "pooling", "vocab"))
-def _pooled(config: ModelConfig, params: Params, batch: Batch, *, pooling: Pooling, vocab: Vocab) -> Array:
+@functools.partial(jax.jit, static_argnames=("config", "pooling"))
+def _pooled(config: ModelConfig, params: Params, batch: Batch, *, pooling: Pooling) -> Array:
     """Returns the pooled state of each row, float32 [B, D]."""
     transformer, stack = bind(config, params), "encoder" if config.has_encoder else "decoder"
     states_BxLxD = transformer.encode(batch) if config.has_encoder else transformer.hidden(batch)
-    states_BxLxD = states_BxLxD.astype(jnp.float32)
-    if pooling == "first":
-        return states_BxLxD[:, 0]
-    is_text_BxL = jnp.asarray(text_tokens(vocab, config.vocab_size))[batch[f"{stack}_input_tokens"]]
-    is_text_BxL &= batch[f"{stack}_segment_ids"] > 0
-    if pooling == "last":
-        last_B = jnp.where(is_text_BxL, jnp.arange(is_text_BxL.shape[1]), 0).max(axis=1)
-        return jnp.take_along_axis(states_BxLxD, last_B[:, None, None], axis=1)[:, 0]
-    total_BxD = jnp.einsum("bld,bl->bd", states_BxLxD, is_text_BxL.astype(jnp.float32))
-    return total_BxD / jnp.maximum(is_text_BxL.sum(axis=1, keepdims=True), 1)
+    segment_ids_BxL = batch[f"{stack}_segment_ids"]
+    if pooling == "mean":
+        return mean_state(states_BxLxD, segment_ids_BxL)
+    last_B = (segment_ids_BxL > 0).sum(axis=1) - 1
+    return state_at(states_BxLxD, last_B if pooling == "last" else 0 * last_B).astype(jnp.float32)
 
 
 def _is_right(states: np.ndarray, labels: np.ndarray, test_labels: np.ndarray, count: int, draw: int) -> np.ndarray:
