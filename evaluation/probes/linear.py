@@ -275,6 +275,7 @@ def _is_right(states: np.ndarray, labels: np.ndarray, test_labels: np.ndarray, c
 
     states: float32 [N + T, D], of the labelled and the test texts. labels: int [N]. test_labels: int [T].
     """
+    import threadpoolctl
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_split
     from sklearn.pipeline import make_pipeline
@@ -284,9 +285,10 @@ def _is_right(states: np.ndarray, labels: np.ndarray, test_labels: np.ndarray, c
     if count < len(labels):
         chosen, _ = train_test_split(chosen, train_size=count, stratify=labels, random_state=draw)
     folds = StratifiedKFold(min(_FOLDS, len(chosen) // 2), shuffle=True, random_state=draw)
-    regression = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    regression = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))
     search = GridSearchCV(regression, {"logisticregression__C": _STRENGTHS}, cv=folds)
-    with warnings.catch_warnings():
+    # More threads only wait for each other on matrices of this size.
+    with threadpoolctl.threadpool_limits(1), warnings.catch_warnings():
         # Classes with fewer texts than folds are absent from some folds; weak penalties may not converge.
         warnings.simplefilter("ignore")
         search.fit(states[chosen], labels[chosen])
