@@ -107,15 +107,17 @@ class Linear(Probe):
         train, test = self._read()
         classes, labels = np.unique(train.labels, return_inverse=True)
         test_labels = np.searchsorted(classes, test.labels)
+        draws = {name: _draw(labels, self._count(name, train), self.draws) for name in self.labels}
+        used = np.unique(np.concatenate([chosen for of_name in draws.values() for chosen in of_name]))
         experiment, mesh = model.experiment, model.mesh
-        ids, cut = _encode(experiment, [*train.texts, *test.texts])
+        ids, cut = _encode(experiment, [*(train.texts[k] for k in used), *test.texts])
         mode = self.mode or experiment.denoisers[0].mode
         random = init_params(experiment.model, jax.random.key(0))
         random = jax.tree.map(lambda new, trained: jax.device_put(new, trained.sharding), random, model.params)
-        of_run, of_random = (
-            pooled_states(experiment, params, mesh, ids, pooling=self.pooling, mode=mode)
+        states = [
+            np.split(pooled_states(experiment, params, mesh, ids, pooling=self.pooling, mode=mode), [len(used)])
             for params in (model.params, random)
-        )
+        ]
         fields: dict[str, Any] = {
             "path": self.path,
             "test": self.test,
@@ -130,16 +132,15 @@ class Linear(Probe):
         }
         if mode:
             fields["mode"] = mode
-        for name in self.labels:
-            count = self._count(name, train)
-            draws = range(1 if count == len(train.texts) else self.draws)
-            is_right = np.array(
+        for name, of_name in draws.items():
+            is_right = [
                 [
-                    [_is_right(states, labels, test_labels, count, draw) for states in (of_run, of_random)]
-                    for draw in draws
+                    _predict(labelled[np.searchsorted(used, chosen)], labels[chosen], scored, draw) == test_labels
+                    for labelled, scored in states
                 ]
-            )
-            fields["labels"][name] = _accuracies(is_right)
+                for draw, chosen in enumerate(of_name)
+            ]
+            fields["labels"][name] = _accuracies(np.array(is_right))
         return fields | interval_fields("test texts")
 
     def _count(self, name: str, train: LabelledTexts) -> int:
@@ -270,29 +271,39 @@ def _pooled(config: ModelConfig, params: Params, batch: Batch, *, pooling: Pooli
     return state_at(states_BxLxD, last_B if pooling == "last" else 0 * last_B).astype(jnp.float32)
 
 
-def _is_right(states: np.ndarray, labels: np.ndarray, test_labels: np.ndarray, count: int, draw: int) -> np.ndarray:
-    """Returns whether the class of each test text is predicted, bool [T].
+def _draw(labels: np.ndarray, count: int, num_draws: int) -> list[np.ndarray]:
+    """Returns the numbers of `count` texts, int [count], of each draw, with the shares of the classes.
 
-    states: float32 [N + T, D], of the labelled and the test texts. labels: int [N]. test_labels: int [T].
+    One draw if these are all texts. labels: int [N].
+    """
+    from sklearn.model_selection import train_test_split
+
+    every = np.arange(len(labels))
+    if count == len(labels):
+        return [every]
+    return [train_test_split(every, train_size=count, stratify=labels, random_state=k)[0] for k in range(num_draws)]
+
+
+def _predict(states: np.ndarray, labels: np.ndarray, scored: np.ndarray, seed: int) -> np.ndarray:
+    """Returns the class that a regression on labelled states predicts for each scored text, int [T].
+
+    states: float32 [N, D]. labels: int [N]. scored: float32 [T, D]. seed: of the folds.
     """
     import threadpoolctl
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_split
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    chosen = np.arange(len(labels))
-    if count < len(labels):
-        chosen, _ = train_test_split(chosen, train_size=count, stratify=labels, random_state=draw)
-    folds = StratifiedKFold(min(_FOLDS, len(chosen) // 2), shuffle=True, random_state=draw)
+    folds = StratifiedKFold(min(_FOLDS, len(labels) // 2), shuffle=True, random_state=seed)
     regression = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))
     search = GridSearchCV(regression, {"logisticregression__C": _STRENGTHS}, cv=folds)
     # More threads only wait for each other on matrices of this size.
     with threadpoolctl.threadpool_limits(1), warnings.catch_warnings():
         # Classes with fewer texts than folds are absent from some folds; weak penalties may not converge.
         warnings.simplefilter("ignore")
-        search.fit(states[chosen], labels[chosen])
-    return search.predict(states[len(labels) :]) == test_labels
+        search.fit(states, labels)
+    return search.predict(scored)
 
 
 def _accuracies(is_right: np.ndarray) -> dict[str, Any]:
