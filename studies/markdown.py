@@ -2,16 +2,12 @@
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from studies.statistics import ALPHA, Comparison, Summary
 
 NONE = "–"
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """Returns a table; its cells are Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def text(plain: str) -> str:
@@ -25,6 +21,11 @@ def code(plain: str) -> str:
     """Returns a block of code that shows `plain` as it is."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", plain)), default=0))
     return f"{fence}\n{plain}\n{fence}"
+
+
+def fields_text(fields: Mapping[str, Any]) -> str:
+    """Returns dotted fields with their values, as code."""
+    return ", ".join(f"`{field}={value}`" for field, value in fields.items())
 
 
 def visible(page: str) -> str:

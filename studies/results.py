@@ -54,7 +54,7 @@ class Outcome:
       commands: the commands that repeat the run and its measures.
       heldout_digest: of the held-out text, equal for runs that compare.
       environment: what the run was trained on: name -> text, such as "device": "cpu x 1", "jax": "0.10.2".
-      floors: measure -> floor -> value, such as {"continuation": {"trigram": 2.72}}: what a model needs no training for.
+      floors: measure -> floor -> value, such as {"continuation": {"trigram": 2.72}}.
       margins: measure -> standard error over held-out documents.
       code: digest of the source that trained the run. measured_by: of the source that measured it.
       config_digest: of the run's config.

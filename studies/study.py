@@ -187,9 +187,10 @@ def _check(study: Study, where: str) -> None:
     check_overrides(study.overrides, where)
     for name, fields in study.measures.items():
         _refuse(name == "start", where, "measure 'start' must have another name: a variant's first stage has it")
-        at = fields.get("success_at", 0.0)
-        is_number = isinstance(at, float) and math.isfinite(at) and fields.get("kind") not in _NO_SUCCESS
-        _refuse(not is_number, where, f"measure {name}: success_rate needs a measure with values and a finite at")
+        if "success_at" in fields:
+            at = fields["success_at"]
+            is_right = isinstance(at, float) and math.isfinite(at) and fields.get("kind") not in _NO_SUCCESS
+            _refuse(not is_right, where, f"measure {name}: success_rate needs a measure of quality and a finite at")
         made = "kind" in fields
         _refuse(not made, where, f"measure {name} must be made by a function of configs/studies/base.py")
         only = fields.get("only", ())

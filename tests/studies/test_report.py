@@ -9,7 +9,9 @@ import pytest
 
 from configs.studies.base import heldout_loss, published, raw_tokens, samples, study, throughput, variant
 from contract.errors import ConfigError
-from studies.report import analyse, large, number, objectives_differ, probability, published_orders, text, write_report
+from studies.analysis import analyse, objectives_differ, published_orders
+from studies.markdown import large, number, probability, text
+from studies.report import write_report
 from studies.results import Curve, Outcome, Results
 from studies.study import make_study
 
