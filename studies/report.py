@@ -131,7 +131,7 @@ def _headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[S
 
 
 def _count(verdicts: Iterable[str]) -> str:
-    return text(", ".join(f"{count} {verdict}" for verdict, count in collections.Counter(verdicts).most_common()))
+    return ", ".join(f"{verdict}: {count}" for verdict, count in collections.Counter(verdicts).most_common())
 
 
 def _order_row(order: Order) -> list[str]:
