@@ -164,7 +164,7 @@ def test_nothing_follows_comes_first_and_no_difference_is_counted(tmp_path):
     assert "| *trigram* | 1.950 | – | – | – | floor |" in written
     assert "| `base` | 2.100 [1.852, 2.348] | 3 | – | – | no better than trigram |" in written
     assert re.search(r"\| `good` .*\| `base` is no better than trigram \|", written)
-    assert "| `loss` (lower) | – | – | – | `other` (trigram) | `good` | about 0.30 |" in written
+    assert "| `loss` (lower) | – | – | – | `other` (trigram) | `good` | about 0.31 |" in written
     figure = (tmp_path / "figures" / "loss.svg").read_text()
     assert "stroke-dasharray" in figure and "trigram" in figure
 
