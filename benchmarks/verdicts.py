@@ -6,8 +6,8 @@ found), and the share of intervals of a difference that contain the true one. "p
 paired t tests, with Holm's correction in each measure alone.
 
 With --report, it tests the values of stored reports again, by both methods, and prints a JSON line for each report and
-one of their sum: how many differences from the baseline were found before and are found now. --floor=MEASURE:NAME:VALUE
-adds a floor to each report that has the measure.
+one of their sum: how many differences from the baseline were found before and are found now, which changed, and how
+many published orders agree. --floor=MEASURE:NAME:VALUE adds a floor to each report that has the measure.
 """
 
 import collections
@@ -26,7 +26,7 @@ from scipy import stats
 
 from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
-from studies.analysis import Measured, analyse
+from studies.analysis import Measured, analyse, published_orders
 from studies.results import Outcome, Results
 from studies.statistics import ALPHA, Values, compare_each, holm
 from studies.study import load_study
@@ -116,33 +116,35 @@ def retest(pattern: str, floors: list[str]) -> Iterator[dict[str, Any]]:
     total = collections.Counter[str]()
     for file in files:
         results = read_report(Path(file))
-        results = dataclasses.replace(
-            results, outcomes=[dataclasses.replace(run, floors=heights) for run in results.outcomes]
-        )
-        counts = collections.Counter[str]()
-        for measure in analyse(results):
-            counts += _changes(measure)
+        runs = [dataclasses.replace(run, floors=heights) for run in results.outcomes]
+        measures = analyse(dataclasses.replace(results, outcomes=runs))
+        changes = [change for measure in measures for change in _changes(measure)]
+        counts = collections.Counter(name for _, names in changes for name in names)
+        counts.update(order.verdict for measure in measures for order in published_orders(results.study, measure))
         total += counts
-        yield {"report": Path(file).parent.name, **_line(counts)}
-    yield {"report": "all", **_line(total)}
+        named = {kind: [where for where, names in changes if kind in names] for kind in ("lost", "new")}
+        yield {"report": Path(file).parent.name, "counts": counts, **named}
+    yield {"report": "all", "counts": total}
 
 
-def _changes(measure: Measured) -> collections.Counter[str]:
-    """Returns how many verdicts on differences from the baseline changed."""
-    before, counts = paired(measure.baseline, measure.values), collections.Counter[str]()
+def _changes(measure: Measured) -> list[tuple[str, list[str]]]:
+    """Returns (measure and variant, what is counted) for each difference from the baseline."""
+    before, changes = paired(measure.baseline, measure.values), []
     for name, pair in measure.to_baseline.items():
-        if pair.mean is None:
-            continue  # a run of the study whose values the report does not have
-        was, sign = before[name] < ALPHA, bool(pair.sign)
-        counts.update(differences=1, before=was, now=sign, kept=was and sign, lost=was and not sign)
-        counts.update(new=sign and not was, below_detectable=sign and pair.is_below_detectable)
-        counts.update(verdicts=measure.kind(pair) in ("better", "worse"))
-    return counts
-
-
-def _line(counts: Mapping[str, int]) -> dict[str, int]:
-    names = ("differences", "before", "now", "kept", "lost", "new", "below_detectable", "verdicts")
-    return {name: counts.get(name, 0) for name in names}
+        if pair.mean is not None:  # both have values
+            was, sign = before[name] < ALPHA, bool(pair.sign)
+            is_counted = {
+                "differences": True,
+                "before": was,
+                "now": sign,
+                "kept": was and sign,
+                "lost": was and not sign,
+                "new": sign and not was,
+                "below the detectable difference": sign and pair.is_below_detectable,
+                "of variants above every floor": measure.kind(pair) in ("better", "worse"),
+            }
+            changes.append((f"{measure.name}: {name}", [kind for kind, is_so in is_counted.items() if is_so]))
+    return changes
 
 
 def read_report(file: Path) -> Results:
