@@ -9,7 +9,16 @@ from typing import Any, Literal
 
 from contract.errors import ConfigError
 from studies.results import Results
-from studies.statistics import Comparison, Pair, Values, compare_each, compare_shares, is_better_than
+from studies.statistics import (
+    Comparison,
+    Pair,
+    Summary,
+    Values,
+    compare_each,
+    compare_shares,
+    is_better_than,
+    summarize,
+)
 from studies.study import Published, Study
 
 # Overrides that change over which tokens a run's own loss is, how the loss is computed, or the vocabulary. A single
@@ -33,7 +42,6 @@ class Measured:
       is_own: each run is scored on its own objective and the objectives differ, so that variants do not compare.
       variants: of the study; those that are not in `values` are not measured (`only`).
       values: variant -> seed -> value, finite ones alone.
-      untested: variant -> why its mean has no test: its worst runs are absent.
       counts: of a success rate: variant -> (runs that succeed, runs). A run without a value has failed. {} otherwise.
       pairs: two variants -> their comparison; {} if `is_own`.
       floors: name -> value, or the values of runs over seeds; the weakest first.
@@ -47,7 +55,6 @@ class Measured:
     is_own: bool
     variants: Sequence[str]
     values: Mapping[str, Values]
-    untested: Mapping[str, str]
     counts: Mapping[str, tuple[int, int]]
     pairs: Mapping[Pair, Comparison]
     floors: Mapping[str, float | Values]
@@ -157,7 +164,6 @@ def _measured(results: Results, name: str, families: int) -> Measured:
         is_own=own,
         variants=[*study.variants],
         values=values,
-        untested=untested,
         counts=counts,
         pairs=pairs,
         floors=floors,
@@ -180,11 +186,15 @@ def _floors(results: Results, name: str) -> dict[str, float | Values]:
     if fields["kind"] == "fine_tuning" and scratch:
         floors[NO_PRETRAINING] = scratch
 
-    def height(floor: str) -> float:
-        value = floors[floor]
-        return value if isinstance(value, int | float) else statistics.fmean(value.values())
+    heights = {floor: summarize_floor(value).mean or 0.0 for floor, value in floors.items()}
+    return {
+        floor: floors[floor] for floor in sorted(floors, key=heights.__getitem__, reverse=fields["better"] == "lower")
+    }
 
-    return {floor: floors[floor] for floor in sorted(floors, key=height, reverse=fields["better"] == "lower")}
+
+def summarize_floor(value: float | Values) -> Summary:
+    """Returns the mean of a floor, with its interval where the floor is of runs; a number has no seeds."""
+    return Summary(0, value) if isinstance(value, int | float) else summarize(value)
 
 
 def is_own(study: Study, measure: str) -> bool:

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from studies.analysis import Measured
+from studies.analysis import Measured, summarize_floor
 from studies.markdown import NONE, decimals_for, fields_text, number, probability, text, with_interval
 from studies.plot import draw_values
 from studies.results import Outcome, Results
@@ -24,15 +24,12 @@ class MeasureText:
 
     def draw(self, out: pathlib.Path) -> None:
         """Draws the values, with floors and the value at which a run succeeds, to the folder `out`."""
-        found, lines = self.found, dict[str, float]()
-        for floor, value in found.floors.items():
-            mean = value if isinstance(value, int | float) else summarize(value).mean
-            lines |= {} if mean is None else {floor: mean}
+        found = self.found
+        lines = {floor: summarize_floor(value).mean for floor, value in found.floors.items()}
         if found.is_success_rate:
             lines["success"] = found.fields["success_at"]
-        draw_values(
-            str(out / self.figure), f"{found.name} ({found.better} is better)", found.values, found.baseline, lines
-        )
+        label = f"{found.name} ({found.better} is better)"
+        draw_values(str(out / self.figure), label, found.values, found.baseline, lines)
 
     @property
     def description(self) -> str:
@@ -72,15 +69,14 @@ class MeasureText:
                 cells[2] = text(f"no better than {found.at_floor[variant]}")
             rows.append([f"`{variant}`", *self._level(variant), *cells])
         for floor, value in found.floors.items():
-            is_number = isinstance(value, int | float)
-            cells = [number(value, self.decimals), NONE] if is_number else self._mean(summarize(value))
+            cells = self._mean(summarize_floor(value))
             if found.is_success_rate:
                 cells.reverse()
             rows.append([f"*{text(floor)}*", *cells, *[NONE] * (len(self.header) - 4), "floor"])
         return rows
 
     def _mean(self, summary: Summary) -> list[str]:
-        return [with_interval(summary, self.decimals), str(summary.num_seeds)]
+        return [with_interval(summary, self.decimals), str(summary.num_seeds or NONE)]
 
     def _level(self, variant: str) -> list[str]:
         found, summary = self.found, summarize(self.found.values[variant])
@@ -90,10 +86,10 @@ class MeasureText:
             share = summarize_share(good, runs)
             interval = "" if share.low is None else f" [{number(share.low, 2)}, {number(share.high, 2)}]"
             cells = [f"{good} of {runs} seeds{interval}", number(summary.mean, self.decimals)]
-        margin = found.margins.get(variant)
-        return cells + [NONE if margin is None else f"± {number(margin, decimals_for(margin, 2))}"] * bool(
-            found.margins
-        )
+        if found.margins:
+            margin = found.margins.get(variant)
+            cells.append(NONE if margin is None else f"± {number(margin, decimals_for(margin, 2))}")
+        return cells
 
     def summary(self) -> list[str]:
         """Returns the row of the first table: which variants differ from the baseline, the largest difference first."""
@@ -153,10 +149,11 @@ class SweepText:
     def _sign(self, variant: str, value: str) -> str:
         """Returns "better", "worse" or "tied": the run at the value compared with the baseline's at the same value."""
         name, baseline = self.measure.name, self.measure.baseline
-        runs = self._tried.get((variant, value)), self._tried.get((baseline, value))
-        if variant == baseline or self.measure.is_own or any(run is None or name not in run.values for run in runs):
+        runs = [self._tried.get((one, value)) for one in (variant, baseline)]
+        scores = [run.values[name] for run in runs if run is not None and name in run.values]
+        if variant == baseline or self.measure.is_own or len(scores) < 2:
             return ""
-        gain = runs[0].values[name] - runs[1].values[name]
+        gain = scores[0] - scores[1]
         if not gain:
             return "tied"
         return "better" if (gain > 0) == (self.measure.better == "higher") else "worse"
