@@ -258,7 +258,7 @@ def make_measure(name: str, fields: Mapping[str, Any]) -> Measure:
     kind = fields.get("kind")
     if kind not in MEASURES:
         raise ConfigError(f"measures.{name}.kind={kind!r} must be {', '.join(MEASURES)}")
-    given = {field: value for field, value in fields.items() if field != "kind"}
+    given = {field: value for field, value in fields.items() if field not in ("kind", "success_at")}
     every = {field.name: field.default for field in dataclasses.fields(MEASURES[kind])}
     defaults = {field: value for field, value in every.items() if value is not dataclasses.MISSING}
     return from_mapping(MEASURES[kind], defaults | given, f"measures.{name}")

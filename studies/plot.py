@@ -106,8 +106,13 @@ def drawing(path: str, flag: str = "--out", columns: int = 1, **options: Any) ->
             pyplot.close(figure)
 
 
-def draw_values(path: str, label: str, values: Mapping[str, Values], baseline: str) -> None:
-    """Draws the values of a measure: the mean over seeds with its interval, and each seed, one row a variant."""
+def draw_values(
+    path: str, label: str, values: Mapping[str, Values], baseline: str, lines: Mapping[str, float] | None = None
+) -> None:
+    """Draws the values of a measure: the mean over seeds with its interval, and each seed, one row a variant.
+
+    lines: name -> value, such as floors, drawn as dashed lines.
+    """
     with drawing(path, figsize=(7.2, 1.0 + 0.32 * len(values))) as axes:
         for row, of_seeds in enumerate(values.values()):
             found = summarize(of_seeds)
@@ -117,6 +122,16 @@ def draw_values(path: str, label: str, values: Mapping[str, Values], baseline: s
             if found.mean is not None:
                 axes.plot(found.mean, row, "o", color=COLOURS[1], markeredgecolor="black")
         axes.set_yticks(range(len(values)), [f"{name} (baseline)" if name == baseline else name for name in values])
+        for name, value in (lines or {}).items():
+            axes.axvline(value, linestyle="--", linewidth=1, color="0.4")
+            axes.annotate(
+                name,
+                (value, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(2, 2),
+                textcoords="offset points",
+                fontsize=8,
+            )
         axes.set_ylim(len(values) - 0.4, -0.6)
         axes.set_xlabel(label)
         axes.grid(alpha=0.25)

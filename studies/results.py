@@ -54,6 +54,10 @@ class Outcome:
       commands: the commands that repeat the run and its measures.
       heldout_digest: of the held-out text, equal for runs that compare.
       environment: what the run was trained on: name -> text, such as "device": "cpu x 1", "jax": "0.10.2".
+      floors: measure -> floor -> value, such as {"continuation": {"trigram": 2.72}}.
+      margins: measure -> standard error over held-out documents.
+      code: digest of the source that trained the run. measured_by: of the source that measured it.
+      config_digest: of the run's config.
     """
 
     variant: str
@@ -74,6 +78,11 @@ class Outcome:
     commands: Sequence[str] = ()
     heldout_digest: str = ""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    floors: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    margins: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    code: str = ""
+    measured_by: str = ""
+    config_digest: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +96,7 @@ class Results:
       problems: of every other run of the study.
       sweeps: of all values that sweeps try.
       confounders: Plan.confounders.
+      scratch: complete runs without pre-training, one a seed: a floor of each measure after fine-tuning.
     """
 
     study: Study
@@ -95,6 +105,7 @@ class Results:
     problems: Sequence[Outcome]
     sweeps: Sequence[Outcome]
     confounders: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    scratch: Sequence[Outcome] = ()
 
     def of(self, variant: str) -> list[Outcome]:
         """Returns the complete runs of a variant, by seed."""

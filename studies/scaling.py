@@ -34,8 +34,8 @@ from experiment.experiment import make_experiment
 from models.parameters import leaf_name
 from models.transformer import Params
 from run.restore import config_for_reading
+from studies.markdown import large
 from studies.plot import check_figure, drawing, import_pyplot
-from studies.report import large
 from studies.results import StudyFolder
 from studies.scaling_law import CONFIDENCE, FLOPS_PER_PARAM_AND_TOKEN, PUBLISHED, Fit, Law, Point, fit, interval
 from studies.study import Study, load_study

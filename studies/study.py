@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import math
 import pathlib
 import re
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ _SET_BY_STUDY = {
 }
 # Measures that do not decide about a learning rate: the machine's speed, and one that a run may not have.
 _NO_SCORE = ("throughput", "tokens_to_loss")
+# Measures that are no success rate: not of one run's quality.
+_NO_SUCCESS = ("throughput", "samples")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Study:
     Attributes:
       name: of the file, such as "masking_rate".
       measures: name -> fields. `kind` is one of studies/measures.py, `better` is "higher" or "lower"; samples have
-        no `better`.
+        no `better`. A success rate has `success_at` (configs.studies.base.success_rate).
     """
 
     name: str
@@ -184,6 +187,10 @@ def _check(study: Study, where: str) -> None:
     check_overrides(study.overrides, where)
     for name, fields in study.measures.items():
         _refuse(name == "start", where, "measure 'start' must have another name: a variant's first stage has it")
+        if "success_at" in fields:
+            at = fields["success_at"]
+            is_right = isinstance(at, float) and math.isfinite(at) and fields.get("kind") not in _NO_SUCCESS
+            _refuse(not is_right, where, f"measure {name}: success_rate needs a measure of quality and a finite at")
         made = "kind" in fields
         _refuse(not made, where, f"measure {name} must be made by a function of configs/studies/base.py")
         only = fields.get("only", ())
@@ -199,6 +206,9 @@ def _check(study: Study, where: str) -> None:
         _refuse(result.measure not in study.compared, source, f"measure={result.measure!r} is not of the study")
         for name in (*result.values, *(name for pair in result.better_than for name in pair)):
             _refuse(name not in study.variants, source, f"{name!r} is not a variant of the study")
+        _refuse(not 0 <= result.sd < float("inf"), source, f"sd={result.sd} must be 0 or more, and finite")
+        lacks = f"values must have the baseline {study.baseline!r}: an order is that of a variant and the baseline"
+        _refuse(bool(result.values) and study.baseline not in result.values, source, lacks)
 
 
 def _check_variant(study: Study, variant: Variant, where: str) -> None:

@@ -16,7 +16,7 @@ from data.store.checksums import file_checksum, sealed
 from data.store.store import TokenStore
 from show.page import open_page
 from show.terminal import html_page, svg_page
-from studies.report import code, text
+from studies.markdown import code, text
 from tests.data.corpus import store_of
 from tests.train.tiny_experiments import tiny_experiment
 

@@ -32,7 +32,7 @@ def study(
     budget: dict[str, Any],
     measures: Mapping[str, dict],
     overrides: Mapping[str, Any] | None = None,
-    seeds: int = 3,
+    seeds: int | None = None,
     published: Sequence[dict] = (),
     notes: str = "",
     same_model: str = "",
@@ -52,13 +52,15 @@ def study(
       budget: `raw_tokens(...)` or `flops(...)`: how much each run trains.
       measures: name -> `heldout_loss(...)` and so on. The first one decides about the learning rates of a sweep.
       overrides: fields of every run, before the variant's own.
-      seeds: runs of each variant: `seed` is 0, ..., seeds - 1.
+      seeds: runs of each variant: `seed` is 0, ..., seeds - 1. None: 5, or 8 where a measure is a success rate.
       published: `published(...)` results of the literature, to compare with.
       notes: what a reader must know to read the results, such as what differs from a paper; a paragraph of the report.
       same_model: a config whose model, initialization, precision, optimizer, lengths of rows and batch size all runs
         have, unless overrides say otherwise; "": each run has those of its own config.
       varies: further fields that the question is about, or that follow from it, such as "data.targets_length".
     """
+    if seeds is None:
+        seeds = 8 if any("success_at" in fields for fields in measures.values()) else 5
     return dict(
         question=question,
         config=config,
@@ -195,6 +197,15 @@ def tokens_to_loss(loss: float) -> dict[str, Any]:
     return dict(kind="tokens_to_loss", loss=float(loss), better="lower")
 
 
+def success_rate(measure: Mapping[str, Any], at: float) -> dict[str, Any]:
+    """Returns the measure of the share of seeds that succeed, for a task that a run learns or does not learn.
+
+    A run succeeds if its value of `measure`, such as probe("exact_match", ...), is at least `at` where higher values
+    are better, and at most `at` where lower ones are. A run that diverged or has no value has failed.
+    """
+    return dict(measure) | dict(success_at=float(at))
+
+
 def samples(*prompts: str) -> dict[str, Any]:
     """Returns texts that each run generates greedily from the prompts: shown in the report, not compared."""
     return dict(kind="samples", prompts=prompts)
@@ -216,11 +227,13 @@ def published(
       source: paper and table.
       measure: the measure of the study whose order of variants is compared with the paper's.
       metric: what the paper measures, such as "GLUE".
-      values: variant -> the paper's value; the order of each variant and the baseline is compared.
-      better_than: pairs (variant, variant); the paper says that the first is better, and its numbers are not used here.
+      values: variant -> the paper's value, the baseline's among them; the order of each variant and the baseline is
+        compared.
+      better_than: further pairs (variant, variant); the paper says that the first is better.
       better: "higher" or "lower", of `values`.
-      sd: the paper's standard deviation between runs, in units of `values`; 0: not given. Differences of `values` that
-        are smaller than two standard deviations of a difference do not count as an order.
+      sd: the paper's standard deviation between runs, in units of `values`; 0: not given. A difference of `values` is
+        an order only if it is at least two standard deviations of a difference, 2 sqrt(2) sd. Without sd, or without
+        the values of a pair, the report shows what these runs say, and counts neither agreement nor disagreement.
     """
     return dict(
         source=source,

@@ -29,6 +29,7 @@ def get_study():
         variants={name: variant(_shape(*shape)) for name, shape in SIZES.items()},
         budget=raw_tokens(1_000_000),
         measures={"loss": heldout_loss()},
+        seeds=3,  # a fit has the runs of all sizes: another size or budget says more than two more seeds
         notes=(
             "All sizes have one learning rate, which RMS-scaled AdamW multiplies by the RMS of each matrix; it is not "
             "tuned for each size."

@@ -7,9 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from configs.studies.base import heldout_loss, published, raw_tokens, samples, study, throughput, variant
+from configs.studies.base import heldout_loss, published, raw_tokens, samples, study, success_rate, throughput, variant
 from contract.errors import ConfigError
-from studies.report import analyse, large, number, objectives_differ, probability, published_orders, text, write_report
+from studies.markdown import large, number, probability, text
+from studies.report import write_report
 from studies.results import Curve, Outcome, Results
 from studies.study import make_study
 
@@ -66,11 +67,6 @@ def paper(values=None, **fields):
     return published("Author et al. (2020), Table 1", measure="loss", metric="GLUE", values=values, **fields)
 
 
-def verdicts(results):
-    [measure] = [measure for measure in analyse(results) if measure.name == "loss"]
-    return {(order.first, order.second): order.verdict for order in published_orders(results.study, measure)}
-
-
 def rich_results(**changes):
     """Results that use every part of a report."""
     failed = dict(variant="other", state="failed", reason=UGLY)
@@ -103,17 +99,19 @@ def test_the_parts_are_in_order_and_figures_exist(report):
     parts = [
         "Does the mask rate matter?",
         "9 of 11 runs are complete",
-        "| `loss` (lower) | `good` (−0.500) | – | `other` | – | about",
+        "corrected for 2 families of tests",
+        "What follows",
+        "| `loss` (lower) | `good` (−0.500) | – | `other` | – | – | about 0.36 |",
         "What differs",
         "No field differs beyond the question",
         "What is missing",
         "Results",
-        "p (Holm)",
+        "p (corrected)",
         "Learning curves",
         "Published orders and these runs",
         "Author et al. (2020), Table 1",
         "Sweeps",
-        "| 0.2 | 1.25 | chosen |",
+        "| 0.2 | **1.25** |",
         "Samples",
         "How it was done",
         "python -m train.ablate --study=configs/studies/mask_rates.py --out=studies/mask_rates",
@@ -133,9 +131,10 @@ def test_the_parts_are_in_order_and_figures_exist(report):
 
 def test_the_table_of_a_measure_by_hand(report):
     rows = [line for line in (report / "report.md").read_text().splitlines() if line.startswith("| `good` | 1.6")]
-    # Differences -0.499, -0.5, -0.501: mean -0.5, half width 4.302653 x 0.001 / sqrt(3) = 0.0025, t = -866, and
-    # p = 1 - t / sqrt(2 + t^2) = 1.33e-6, twice that by Holm.
-    assert rows == [r"| `good` | 1.600 [1.354, 1.846] | 3 | −0.5000 [−0.5025, −0.4975] | \< 0.001 | better |"]
+    # Variances 0.01, 0.009801 and 0.0097 of the three variants, pooled 0.009834 with 6 degrees of freedom. The standard
+    # error is sqrt(2 / 3 x 0.009834) = 0.08097, the half width 2.4469 times that, and t = -6.175. Dunnett's p is 0.0015
+    # (scipy.stats.dunnett), twice that for two measures.
+    assert rows == ["| `good` | 1.600 [1.354, 1.846] | 3 | −0.50 [−0.70, −0.30] | 0.003 | better |"]
 
 
 def test_a_confounded_study_says_so_first(tmp_path):
@@ -145,6 +144,133 @@ def test_a_confounded_study_says_so_first(tmp_path):
     headline = "**Confounded: the variants also differ in `model.num_layers`, so no difference below is the effect of"
     assert written.index(headline) < written.index("6 of 6 runs are complete")
     assert "| `model.num_layers` | 2 | 4 |" in written and "No field differs" not in written
+
+
+def headline(results, tmp_path):
+    return write_report(results, tmp_path).read_text().splitlines()[2]
+
+
+def at_floor(results, **floors):
+    runs = [dataclasses.replace(run, floors={"loss": floors}) for run in results.outcomes]
+    return dataclasses.replace(results, outcomes=runs)
+
+
+def test_nothing_follows_comes_first_and_no_difference_is_counted(tmp_path):
+    results = at_floor(make_results({"loss": VALUES}), trigram=1.95)
+    said = headline(results, tmp_path)
+    assert "**Nothing follows: the baseline `base` is no better than trigram in `loss`.** 9 of 9 runs" in said
+    assert "differences" not in said
+    written = (tmp_path / "report.md").read_text()
+    assert "| *trigram* | 1.950 | – | – | – | floor |" in written
+    assert "| `base` | 2.100 [1.852, 2.348] | 3 | – | – | no better than trigram |" in written
+    assert re.search(r"\| `good` .*\| `base` is no better than trigram \|", written)
+    assert "| `loss` (lower) | – | – | – | `other` (trigram) | `good` | about 0.31 |" in written
+    figure = (tmp_path / "figures" / "loss.svg").read_text()
+    assert "stroke-dasharray" in figure and "trigram" in figure
+
+
+def test_a_floor_in_one_measure_leaves_the_others(tmp_path):
+    results = at_floor(make_results({"loss": VALUES, "more": VALUES}), trigram=1.0)
+    said = headline(results, tmp_path)
+    assert "**Nothing follows from some measures: no variant is better than trigram in `loss`.**" in said
+    assert "1 of 2 differences from the baseline that can be tested are beyond the noise" in said
+
+
+def test_variants_at_a_floor_are_not_counted(tmp_path):
+    values = {"base": [1.0, 1.1, 1.2], "good": [0.2, 0.3, 0.4], "other": [1.9, 2.0, 2.1]}
+    said = headline(at_floor(make_results({"loss": values}), trigram=1.95), tmp_path)
+    assert "Nothing follows" not in said and "1 of 1 differences from the baseline that can be tested" in said
+
+
+def test_mixed_code_is_named_with_its_runs(tmp_path):
+    results = make_results({"loss": VALUES})
+    runs = [dataclasses.replace(run, code="a1" if run.seed else "b2") for run in results.outcomes]
+    said = headline(dataclasses.replace(results, outcomes=runs), tmp_path)
+    assert "**Mixed code: the runs were trained by 2 versions of the source: 3 of `b2`, 6 of `a1`.**" in said
+    assert "Mixed code" not in headline(results, tmp_path)
+
+
+def test_own_losses_have_no_tests_and_no_signs_and_are_not_counted(tmp_path):
+    rate = dict(seed=0, field="optimizer.learning_rate")
+    results = make_results(
+        {"loss": {"a": [1.0, 1.1, 1.3], "b": [0.5, 0.6, 0.8]}, "more": {"a": [1.0, 1.1, 1.2], "b": [2.0, 2.1, 2.2]}},
+        measures={"loss": heldout_loss(), "more": UNDER_MLM},
+        variants={"a": variant(), "b": variant(config="configs/clm.py")},
+        sweeps=[
+            Outcome(variant=name, value=0.1, values={"loss": loss}, **rate) for name, loss in (("a", 1.0), ("b", 2.0))
+        ],
+    )
+    said = headline(results, tmp_path)
+    assert "1 of 1 differences from the baseline that can be tested" in said and "for 1 family of tests" in said
+    written = (tmp_path / "report.md").read_text()
+    assert "Each variant is scored on its own objective." in written
+    assert "| `b` | 0.63 [0.25, 1.01] | 3 | – | – | – |" in written
+    assert "| 0.1 | 1 | 2 |" in written and "variants do not compare" in written
+
+
+def test_the_sign_at_each_value_of_a_sweep(tmp_path):
+    scores = {"base": (2.0, 1.5, 1.8), "good": (1.0, 1.5, 1.9), "other": (None, 1.2, 1.1)}
+    sweeps = [
+        Outcome(
+            variant=name,
+            seed=0,
+            field="optimizer.learning_rate",
+            value=value,
+            **({"values": {"loss": loss}} if loss is not None else {"state": "diverged", "reason": "not finite"}),
+        )
+        for name, losses in scores.items()
+        for value, loss in zip((0.1, 0.2, 0.4), losses, strict=True)
+    ]
+    results = make_results({"loss": VALUES}, sweeps=sweeps)
+    chosen = {"base": 0.2, "good": 0.1, "other": 0.4}
+    runs = [
+        dataclasses.replace(run, swept={"optimizer.learning_rate": chosen[run.variant]}) for run in results.outcomes
+    ]
+    said = headline(dataclasses.replace(results, outcomes=runs), tmp_path)
+    assert "Chosen at the end of their sweep: `good` (0.1), `other` (0.4)." in said
+    written = (tmp_path / "report.md").read_text()
+    assert "| `optimizer.learning_rate` | `base` (baseline) | `good` | `other` |" in written
+    assert "| 0.1 | 2 | **1** (better) | diverged: not finite |" in written
+    assert "| 0.2 | **1.5** | 1.5 (tied) | 1.2 (better) |" in written
+    assert "| 0.4 | 1.8 | 1.9 (worse) | **1.1** (better) |" in written
+    assert "Whether `good` is better than the baseline depends on the value." in written
+
+
+def test_a_success_rate_shows_seeds(tmp_path):
+    values = {"base": [0.0] * 8, "good": [1.0] * 7 + [0.2]}
+    measures = {"rate": success_rate(heldout_loss(config="configs/mlm.py", metric="accuracy", better="higher"), at=0.9)}
+    results = make_results({"rate": values}, measures=measures, seeds=8)
+    write_report(results, tmp_path)
+    written = (tmp_path / "report.md").read_text()
+    # Fisher's p is 2 (C(8,7) C(8,0)) / C(16,7) = 16 / 11440, in one family.
+    assert "| `good` | 7 of 8 seeds [0.53, 0.98] | 0.90 | +0.88 | 0.001 | better |" in written
+    assert "| `base` | 0 of 8 seeds [0.00, 0.32] | 0.00 | – | – | – |" in written
+    assert "| `rate` (higher) | `good` (+0.88) |" in written and "Even" not in written
+
+
+def test_a_success_rate_of_too_few_seeds_says_so(tmp_path):
+    values = {"base": [0.0] * 3, "good": [1.0] * 3}
+    measures = {"rate": success_rate(heldout_loss(config="configs/mlm.py", better="higher"), at=0.9)}
+    written = write_report(make_results({"rate": values}, measures=measures), tmp_path).read_text()
+    assert "Even 3 of 3 seeds against 0 would not be beyond noise: use more seeds." in written
+
+
+def test_intervals_over_documents_have_a_column(tmp_path):
+    results = make_results({"loss": VALUES})
+    runs = [dataclasses.replace(run, margins={"loss": 0.02}) for run in results.outcomes if run.variant != "other"]
+    results = dataclasses.replace(results, outcomes=[*runs, *results.of("other")])
+    written = write_report(results, tmp_path).read_text()
+    assert "| mean [95% interval] | seeds | ± over documents |" in written
+    assert "| `base` | 2.100 [1.852, 2.348] | 3 | ± 0.039 | – | – | – |" in written
+    assert re.search(r"\| `other` \| [^|]+ \| 3 \| – \|", written)
+
+
+def test_two_seeds_have_no_test(tmp_path):
+    write_report(make_results({"loss": {"a": [1.0, 1.2], "b": [2.0, 2.1]}}, seeds=2), tmp_path)
+    written = (tmp_path / "report.md").read_text()
+    assert "0 of 0 differences from the baseline that can be tested are beyond the noise" in written
+    assert "| 2 | +0.95 | – | no test |" in written
+    assert "No test of `b`: b has 2 values, and a test needs 3." in written
 
 
 def test_foreign_text_is_text(report):
@@ -187,72 +313,6 @@ def test_a_study_without_complete_runs_has_a_report(tmp_path):
     written = (tmp_path / "report.md").read_text()
     assert "0 of 2 runs are complete." in written and "## Results" not in written
     assert not list(tmp_path.glob("figures/*"))
-
-
-def test_one_seed_and_lacking_values_have_no_test(tmp_path):
-    write_report(make_results({"loss": {"a": [1.0], "b": [2.0]}}, seeds=1), tmp_path)
-    written = (tmp_path / "report.md").read_text()
-    assert "0 of 0 differences from the baseline that can be tested are beyond the noise" in written
-    assert "| `b` | 2.000 | 1 | +1.0 | – | no test |" in written
-    results = make_results({"loss": {"a": [1.0, 1.1, 1.3], "b": [0.5, 0.2, None]}}, published=[paper({"a": 1, "b": 2})])
-    [measure] = analyse(results)
-    assert measure.lacking == {"b": 1} and "`b`: complete runs without a value: 1." in measure.notes()
-    # Its worst run is left out of its mean, so that no test would be fair.
-    assert measure.to_baseline["b"].reason == "b has complete runs without a value"
-    assert verdicts(results) == {("b", "a"): "cannot be told"}
-
-
-def test_orders_agree_disagree_or_cannot_be_told():
-    orders = [
-        paper({"base": 80.0, "good": 81.0, "other": 79.9}, sd=0.2),  # other is within the paper's noise: 0.1 < 0.57
-        paper(better_than=[("other", "good"), ("other", "base")], better="lower"),
-    ]
-    results = make_results({"loss": VALUES}, published=orders)
-    assert verdicts(results) == {
-        ("good", "base"): "agrees",
-        ("base", "other"): "within the paper's noise",
-        ("other", "good"): "disagrees",
-        ("other", "base"): "cannot be told",
-    }
-
-
-def test_a_published_order_has_the_verdict_of_the_table():
-    # p is below 0.05 alone, and not after the correction for nine comparisons.
-    values = {"base": [2.0, 2.1, 2.2], "good": [1.9, 1.98, 2.11]}
-    values |= {f"other_{place}": [2 + 0.1 * place, 2.3 - 0.1 * place, 2.1] for place in range(8)}
-    results = make_results({"loss": values}, published=[paper(better_than=[("good", "base")])])
-    [measure] = analyse(results)
-    assert measure.to_baseline["good"].p < 0.05 and measure.verdict(measure.to_baseline["good"]) == "not told apart"
-    assert verdicts(results) == {("good", "base"): "cannot be told"}
-
-
-@pytest.mark.parametrize(
-    ("other", "differ"),
-    [
-        (variant({"optimizer.learning_rate": 0.1}), False),
-        (variant({"objective.mask_rate": 0.4}), True),
-        (variant(config="configs/clm.py"), True),
-        (variant(sweep={"optimizer.b2": [0.9, 0.99]}), False),
-    ],
-)
-def test_own_losses_of_different_objectives_are_not_compared(other, differ, tmp_path):
-    results = make_results(
-        {"loss": {"a": [1.0, 1.1, 1.3], "b": [0.5, 0.6, 0.8]}},
-        measures={"loss": heldout_loss()},
-        variants={"a": variant(), "b": other},
-    )
-    assert objectives_differ(results.study, ["a", "b"]) == differ
-    [measure] = analyse(results)
-    assert measure.is_own == differ and bool(measure.pairs) != differ
-    write_report(results, tmp_path)
-    assert ("Each variant is scored on its own objective." in (tmp_path / "report.md").read_text()) == differ
-
-
-def test_a_measure_of_some_variants_compares_these():
-    measures = {"loss": heldout_loss(config="configs/mlm.py", only=("base", "good"))}
-    values = {"base": VALUES["base"], "good": VALUES["good"], "other": [None] * 3}
-    [measure] = analyse(make_results({"loss": values}, measures=measures))
-    assert list(measure.to_baseline) == ["good"] and measure.rows()[2][1] == "not measured"
 
 
 def test_runs_on_different_heldout_text_are_refused(tmp_path):

@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from studies.statistics import Comparison, compare, compare_each, holm, power, smallest_detectable, summarize
+from studies.statistics import (
+    Comparison,
+    compare_each,
+    compare_shares,
+    dunnett,
+    holm,
+    is_better_than,
+    power,
+    smallest_detectable,
+    spread_between_seeds,
+    summarize,
+    summarize_share,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +31,12 @@ def no_warnings():
 
 def seeds(*values):
     return dict(enumerate(values))
+
+
+def normal(*sizes, seed=0):
+    """Returns standard normal samples of these sizes, named a, b, ..."""
+    rng = np.random.default_rng(seed)
+    return {name: seeds(*rng.normal(size=size)) for name, size in zip("abcdef", sizes, strict=False)}
 
 
 def test_a_mean_and_its_interval_by_hand():
@@ -36,36 +54,79 @@ def test_no_interval_of_values_without_spread(values):
     assert summary.mean == (pytest.approx(values[0]) if values else None)
 
 
-def test_a_paired_comparison_by_hand():
-    # The differences 1, 2, 3 have a mean of 2 and a standard error of 1 / sqrt(3): t = 2 sqrt(3). With 2 degrees of
-    # freedom the two-sided p is 1 - t / sqrt(2 + t^2) = 1 - sqrt(12 / 14).
-    found = compare("a", "b", {"a": seeds(11.0, 22.0, 33.0), "b": seeds(10.0, 20.0, 30.0)})
-    assert (found.mean, found.spread, found.num_seeds) == (2.0, 1.0, 3)
-    assert found.p == pytest.approx(1 - math.sqrt(12 / 14))
-    assert found.low == pytest.approx(2 - 4.302653 / math.sqrt(3), abs=1e-6)
-    assert found.reason == ""
+def test_wilsons_interval_by_hand():
+    # (k + z^2 / 2) / (n + z^2) +- z / (n + z^2) sqrt(k (n - k) / n + z^2 / 4) with z = 1.959964.
+    summary = summarize_share(7, 8)
+    centre, width = (7 + 1.9207) / 11.8415, 1.959964 / 11.8415 * math.sqrt(7 / 8 + 0.960365)
+    assert (summary.num_seeds, summary.mean) == (8, 0.875)
+    assert (summary.low, summary.high) == pytest.approx((centre - width, centre + width), abs=1e-4)
+    assert summarize_share(0, 0).mean is None
 
 
-def test_only_common_seeds_are_compared():
-    values = {"a": {0: 1.0, 1: 2.0, 2: 4.0, 5: 99.0}, "b": {2: 3.5, 1: 1.7, 0: 0.9, 7: -99.0}}
-    found = compare("a", "b", values)
-    assert found.p == pytest.approx(stats.ttest_1samp([0.1, 0.3, 0.5], 0).pvalue)
-    assert found.num_seeds == 3 and found.mean == pytest.approx(0.3)
+def test_one_pair_is_an_ordinary_t_test_by_hand():
+    # Variances 1 and 1: the standard error is sqrt(2 / 3), t = 3 / sqrt(2 / 3) with 4 degrees of freedom, whose
+    # two-sided p is 1 - x (3 - x^2) / 2 with x = t / sqrt(4 + t^2).
+    found = compare_each("b", {"b": seeds(1.0, 2.0, 3.0), "a": seeds(6.0, 5.0, 4.0)})["a", "b"]
+    t = 3 / math.sqrt(2 / 3)
+    x = t / math.sqrt(4 + t**2)
+    assert found.mean == 3.0 and found.p == found.corrected == pytest.approx(1 - x * (3 - x**2) / 2)
+    assert found.low == pytest.approx(3 - 2.776445 * math.sqrt(2 / 3), abs=1e-6)
+    assert found.p == pytest.approx(stats.ttest_ind([6, 5, 4], [1, 2, 3]).pvalue)
+
+
+@pytest.mark.parametrize(("sizes", "seed"), [((5, 5, 5, 5), 4), ((8, 3, 5, 4), 0), ((3, 3, 3, 3, 3), 0)])
+def test_similar_spreads_have_dunnetts_test(sizes, seed):
+    values = normal(*sizes, seed=seed)
+    values["a"] = {seed: value + 1.0 for seed, value in values["a"].items()}
+    samples = [[*of.values()] for of in values.values()]
+    assert stats.bartlett(*samples).pvalue > 0.2
+    expected = stats.dunnett(*samples[1:], control=samples[0], rng=np.random.default_rng(0)).pvalue
+    found = compare_each("a", values)
+    assert [found[name, "a"].corrected for name in list(values)[1:]] == pytest.approx(expected, abs=1e-3)
+    assert all(pair.test.startswith("Dunnett") for pair in found.values())
+
+
+@pytest.mark.parametrize("freedom", [2, 4, 10, 40])
+def test_dunnetts_test_of_one_variant_is_a_t_test(freedom):
+    for t in (0.5, 2.0, 5.0):
+        assert dunnett(t, (math.sqrt(0.5),), freedom) == pytest.approx(2 * stats.t.sf(t, freedom), abs=3e-5)
+    # And of independent tests with a known variance, two normal ones.
+    assert dunnett(2.0, (0.0, 0.0), 10**6) == pytest.approx(1 - (1 - 2 * stats.norm.sf(2.0)) ** 2, abs=3e-5)
+
+
+def test_different_spreads_have_welchs_tests():
+    values = {"a": seeds(1.0, 1.01, 1.02, 1.0), "b": seeds(1.0, 2.0, 3.0, 4.0), "c": seeds(1.3, 1.31, 1.32, 1.3)}
+    found = compare_each("a", values)
+    p = [stats.ttest_ind([*values[name].values()], [*values["a"].values()], equal_var=False).pvalue for name in "bc"]
+    assert [found[name, "a"].p for name in "bc"] == pytest.approx(p)
+    assert [found[name, "a"].corrected for name in "bc"] == pytest.approx(holm(p))
+    assert found["c", "a"].sign == 1 and found["a", "c"].sign == -1 and found["b", "a"].test == "Welch, Holm"
+    interval = stats.ttest_ind([*values["b"].values()], [*values["a"].values()], equal_var=False).confidence_interval()
+    assert (found["b", "a"].low, found["b", "a"].high) == pytest.approx((interval.low, interval.high))
+
+
+def test_one_constant_variant_is_not_pooled_and_two_are_not_tested():
+    found = compare_each("a", {"a": seeds(0.5, 0.5, 0.5), "b": seeds(0.6, 0.7, 0.8), "c": seeds(0.3, 0.1 + 0.2, 0.3)})
+    # Welch's test has the freedom of the variant with a spread: t = 0.2 sqrt(3) / 0.1 with 2 degrees of freedom.
+    t = 0.2 / 0.1 * math.sqrt(3)
+    assert found["b", "a"].p == pytest.approx(1 - t / math.sqrt(2 + t**2))
+    assert found["c", "a"].reason == "equal values at all seeds" and found["c", "a"].mean == pytest.approx(-0.2)
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "reason"),
+    ("a", "untested", "reason"),
     [
-        ({0: 1.0}, {1: 1.0}, "no common seeds"),
-        ({0: 1.0, 1: 1.1}, {1: 1.0, 2: 1.0}, "one common seed"),
-        (seeds(0.5, 0.6, 0.7), seeds(0.5, 0.6, 0.7), "equal differences at all seeds"),
-        (seeds(0.6, 0.7, 0.8), seeds(0.5, 0.6, 0.7), "equal differences at all seeds"),  # up to rounding
+        ((), {}, "a has 0 values, and a test needs 3"),
+        ((1.0, 2.0), {}, "a has 2 values, and a test needs 3"),
+        ((1.0, 2.0, 3.0), {"a": "has diverged runs"}, "a has diverged runs"),
+        ((1.0, 1.0, 1.0), {}, ""),
     ],
 )
-def test_differences_without_spread_are_not_tested(a, b, reason):
-    found = compare_each("b", {"a": a, "b": b})["a", "b"]
-    assert found.reason == reason and found.sign == 0
-    assert (found.low, found.high, found.p, found.corrected, found.spread) == (None,) * 5
+def test_no_test_says_why(a, untested, reason):
+    found = compare_each("b", {"a": seeds(*a), "b": seeds(0.5, 0.6, 0.7)}, untested=untested)["a", "b"]
+    assert found.reason == reason
+    if reason:
+        assert (found.low, found.high, found.p, found.corrected, found.detectable, found.sign) == (None,) * 5 + (0,)
 
 
 def test_holm_by_hand():
@@ -76,61 +137,130 @@ def test_holm_by_hand():
 
 
 def test_comparisons_without_a_test_count_in_the_correction():
-    values = {"base": seeds(1.0, 2.0, 3.0), "a": seeds(1.1, 2.2, 3.1), "b": {9: 1.0}}
-    found = compare_each("base", values)
-    assert found["a", "base"].corrected == pytest.approx(2 * found["a", "base"].p)
-    assert found["b", "base"].corrected is None
+    values = {"base": seeds(1.0, 2.0, 3.0), "a": seeds(3.1, 4.2, 5.1)}
+    alone = compare_each("base", values)["a", "base"].corrected
+    found = compare_each("base", values | {"b": {9: 1.0}})
+    assert found["a", "base"].p == alone and found["b", "base"].corrected is None
+    assert 1.5 * alone < found["a", "base"].corrected < 2 * alone
 
 
 def test_the_sign_is_that_of_a_difference_beyond_noise():
-    assert Comparison("a", "b", 3, -0.2, corrected=0.049).sign == -1
-    assert Comparison("a", "b", 3, 0.2, corrected=0.049).sign == 1
-    assert Comparison("a", "b", 3, 0.2, p=0.02, corrected=0.05).sign == 0
+    assert Comparison("a", "b", -0.2, corrected=0.049).sign == -1
+    assert Comparison("a", "b", 0.2, corrected=0.049).sign == 1
+    assert Comparison("a", "b", 0.2, p=0.02, corrected=0.05).sign == 0
 
 
-def test_each_pair_is_in_one_of_two_families_and_has_one_p():
-    rng = np.random.default_rng(4)
-    pairs = compare_each("b", {name: seeds(*rng.normal(size=3)) for name in "abcd"})
-    for family in ([("a", "b"), ("c", "b"), ("d", "b")], [("a", "c"), ("a", "d"), ("c", "d")]):
-        expected = pytest.approx(holm([pairs[pair].p for pair in family]))
-        assert [pairs[pair].corrected for pair in family] == expected
-        for first, second in family:
-            one, other = pairs[first, second], pairs[second, first]
-            assert (one.mean, one.low, one.high) == (-other.mean, -other.high, -other.low)
-            assert one.corrected == other.corrected and one.sign == -other.sign
-    assert len(pairs) == 12
+def test_pairs_without_the_baseline_are_a_family_of_their_own():
+    values = normal(4, 4, 4, 4, seed=4)
+    alone, found = compare_each("a", values), compare_each("a", values, [("c", "b"), ("d", "b")])
+    assert all(found[pair] == comparison for pair, comparison in alone.items())
+    p = [found[pair].p for pair in (("c", "b"), ("d", "b"))]
+    assert [found[pair].corrected for pair in (("c", "b"), ("d", "b"))] == pytest.approx(holm(p))
+    for first, second in found:
+        one, other = found[first, second], found[second, first]
+        assert (one.mean, one.low, one.high) == (-other.mean, -other.high, -other.low)
+        assert one.corrected == other.corrected and one.sign == -other.sign
+    assert len(found) == 10
 
 
-def test_holm_keeps_the_error_of_each_family():
-    """Of studies of 5 equal variants, at most 5% have a wrong verdict in a family; without it 12% do."""
-    rng, wrong, uncorrected = np.random.default_rng(0), np.zeros(2), 0
-    for _ in range(400):
-        pairs = compare_each("a", {name: seeds(*rng.normal(size=3)) for name in "abcde"})
-        to_baseline = [pair for pair in pairs.values() if pair.second == "a"]
-        others = [pair for pair in pairs.values() if "a" not in (pair.first, pair.second)]
-        wrong += [any(pair.sign for pair in family) for family in (to_baseline, others)]
-        uncorrected += any(pair.p < 0.05 for pair in to_baseline)
-    assert (wrong <= 0.05 * 400 + 2 * math.sqrt(400 * 0.05 * 0.95)).all()
-    assert uncorrected > 0.08 * 400
+@pytest.mark.parametrize("scale", [1, 30])  # pooled, and Welch
+def test_every_p_is_multiplied_by_the_families_and_the_detectable_difference_grows(scale):
+    values = normal(5, 5, 5, seed=1)
+    values["b"] = {seed: scale * value for seed, value in values["b"].items()}
+    one, four = (compare_each("a", values, [("b", "c")], families=n) for n in (1, 4))
+    for pair in one:
+        assert four[pair].corrected == min(1.0, 4 * one[pair].corrected) and four[pair].p == one[pair].p
+        assert four[pair].detectable > one[pair].detectable
+    shares = [compare_shares("a", {"a": (0, 8), "b": (7, 8)}, families=n)["b", "a"].corrected for n in (1, 4)]
+    assert shares[1] == 4 * shares[0]
+
+
+def test_the_order_and_the_names_of_seeds_change_nothing():
+    values = normal(5, 5, 5, seed=2)
+    found = compare_each("a", values)
+    shuffled = {name: {9 - seed: of[seed] for seed in (3, 0, 4, 1, 2)} for name, of in values.items()}
+    for pair, other in compare_each("a", shuffled).items():
+        assert (other.mean, other.corrected, other.low) == pytest.approx(
+            (found[pair].mean, found[pair].corrected, found[pair].low)
+        )
+
+
+def test_success_rates_by_hand():
+    # 0 and 4 of 4: one of the 70 tables with these margins is as extreme on each side. Holm's factor of two, and one.
+    found = compare_shares("a", {"a": (0, 4), "b": (4, 4), "c": (1, 4), "d": (0, 0)}, [("b", "c")], families=1)
+    assert found["b", "a"].p == pytest.approx(2 / 70) and found["b", "a"].corrected == pytest.approx(3 * 2 / 70)
+    assert found["b", "a"].mean == 1.0 and found["c", "a"].p == 1.0 and found["d", "a"].reason == "no runs"
+    # 4 and 1 of 4: (C(4,4) C(4,1) + C(4,1) C(4,4)) / C(8,5).
+    assert found["b", "c"].corrected == pytest.approx(8 / 56)
+
+
+@pytest.mark.parametrize(
+    ("values", "floor", "tests", "is_better"),
+    [
+        ((1.0, 1.1, 1.2), 1.4, 1, True),  # t = 0.3 sqrt(3) / 0.1 = 5.2, above the 2.92 of 2 degrees of freedom
+        ((1.0, 1.1, 1.2), 1.4, 5, False),  # below 6.96, that of 0.01
+        ((1.0, 1.1, 1.2), 1.2, 1, False),  # 1.7
+        ((1.0, 1.1, 1.2), 1.0, 1, False),
+        ((1.0, 1.0, 1.0), 1.01, 5, True),  # no spread: the mean decides
+        ((1.0, 1.0, 1.0), 1.0, 1, False),
+        ((1.0, 1.4), 1.3, 1, True),  # two seeds have no test
+        ((1.0, 1.1, 1.2), {0: 1.4, 1: 1.5, 2: 1.6}, 1, True),
+        ((1.0, 1.1, 1.2), {0: 1.1, 1: 1.2, 2: 1.3}, 1, False),
+    ],
+)
+def test_better_than_a_floor(values, floor, tests, is_better):
+    assert is_better_than(seeds(*values), floor, "lower", tests) == is_better
+    opposite = {seed: -value for seed, value in floor.items()} if isinstance(floor, dict) else -floor
+    assert is_better_than(seeds(*(-value for value in values)), opposite, "higher", tests) == is_better
+
+
+def test_the_spread_between_seeds_is_pooled():
+    # Variances 1 and 4 with 2 and 1 degrees of freedom: sqrt((2 x 1 + 1 x 8) / 3).
+    assert spread_between_seeds({"a": seeds(1.0, 2.0, 3.0), "b": seeds(1.0, 5.0), "c": seeds(1.0)}) == pytest.approx(
+        math.sqrt((2 * 1 + 8) / 3)
+    )
+    assert spread_between_seeds({"a": seeds(1.0)}) == 0.0
+
+
+def test_a_study_without_a_difference_has_few_verdicts():
+    """5% of 500 studies of 5 equal variants in 2 measures have a verdict; separate t tests would have 30%."""
+    rng, wrong, uncorrected, covered = np.random.default_rng(0), 0, 0, 0
+    for _ in range(500):
+        pairs = []
+        for _ in range(2):
+            found = compare_each("a", {name: seeds(*rng.normal(size=4)) for name in "abcde"}, families=2)
+            pairs += [found[name, "a"] for name in "bcde"]
+        wrong += any(pair.sign for pair in pairs)
+        uncorrected += any(pair.p < 0.05 for pair in pairs)
+        covered += sum(pair.low < 0 < pair.high for pair in pairs)
+    assert wrong <= 0.05 * 500 + 2 * math.sqrt(500 * 0.05 * 0.95)
+    assert uncorrected > 0.15 * 500
+    assert 0.93 < covered / (500 * 8) < 0.97
 
 
 @pytest.mark.parametrize(("freedom", "critical", "shift"), [(2, 4.3, 5.6), (4, 2.8, 0.5), (9, 2.26, 3.0)])
 def test_power_is_that_of_the_noncentral_t_distribution(freedom, critical, shift):
     expected = stats.nct.sf(critical, freedom, shift) + stats.nct.cdf(-critical, freedom, shift)
-    assert power(shift, critical, freedom) == pytest.approx(expected, abs=1e-5)
+    assert power(shift, critical, freedom) == pytest.approx(expected, abs=5e-5)
 
 
 def test_the_smallest_detectable_difference_is_found_four_times_of_five():
-    rng = np.random.default_rng(2)
-    comparisons = [Comparison("a", "b", 4, 0.0, spread=spread, p=0.5) for spread in (0.1, 0.3)]
-    smallest = smallest_detectable(comparisons)
-    spread = math.sqrt((0.1**2 + 0.3**2) / 2)
-    differences = rng.normal(smallest, spread, size=(4, 4000))
-    found = stats.ttest_1samp(differences, 0).pvalue < 0.05 / 2  # two comparisons
-    assert found.mean() == pytest.approx(0.8, abs=0.02)
+    rng, values = np.random.default_rng(0), normal(4, 4, 4, seed=2)
+    spread, size = spread_between_seeds(values), compare_each("a", values)["b", "a"].detectable
+    found = []
+    for _ in range(1000):
+        drawn = rng.normal([[0.0], [size], [0.0]], spread, size=(3, 4))
+        pair = compare_each("a", {name: seeds(*of) for name, of in zip("abc", drawn, strict=True)})["b", "a"]
+        found += [pair.sign == 1] * pair.test.startswith("Dunnett")
+    assert np.mean(found) == pytest.approx(0.8, abs=0.03)
 
 
-def test_the_smallest_detectable_difference_of_many_comparisons_of_two_seeds_is_finite():
-    comparison = Comparison("a", "b", 2, 0.0, spread=1.0, p=0.5)
-    assert 100 < smallest_detectable([comparison] * 66) < 2000
-    assert smallest_detectable([Comparison("a", "b", 1, 0.0)]) is None
+def test_the_smallest_detectable_difference_of_strict_tests_is_finite():
+    assert 100 < smallest_detectable(stats.t.isf(0.05 / 132, 1), 1) < 2000
+
+
+def test_a_verdict_below_the_detectable_difference():
+    pair = Comparison("a", "b", -0.3, corrected=0.01, detectable=0.4)
+    assert (
+        pair.is_below_detectable and not Comparison("a", "b", -0.3, corrected=0.01, detectable=0.2).is_below_detectable
+    )

@@ -1,9 +1,23 @@
 """A study that cannot work is refused in one line, before anything runs."""
 
+import math
+
 import pytest
 
-from configs.studies.base import flops, heldout_loss, published, raw_tokens, samples, stage, study, variant
+from configs.studies.base import (
+    flops,
+    heldout_loss,
+    published,
+    raw_tokens,
+    samples,
+    stage,
+    study,
+    success_rate,
+    throughput,
+    variant,
+)
 from contract.errors import ConfigError
+from studies.measures import make_measure
 from studies.study import load_study, make_study, with_changes
 
 
@@ -33,7 +47,7 @@ def test_a_study_keeps_what_its_file_says():
     assert made.config_of("a") == "configs/clm.py" and made.config_of("b") == "configs/mlm.py"
     assert made.variants["a"].start is None and made.variants["b"].start.share == 0.25
     assert made.published[0].better_than == (("b", "a"),)
-    assert made.compared == ("loss",) and made.seeds == 3
+    assert made.compared == ("loss",) and made.seeds == 5
 
 
 @pytest.mark.parametrize(
@@ -59,12 +73,26 @@ def test_a_study_keeps_what_its_file_says():
         ),
         ({"published": [published("T5", measure="nope", metric="GLUE")]}, "T5: measure='nope' is not of the study"),
         ({"published": [published("T5", measure="loss", metric="GLUE", values={"z": 1.0})]}, "'z' is not a variant"),
+        ({"published": [published("T5", measure="loss", metric="GLUE", values={"b": 1.0})]}, "have the baseline 'a'"),
+        ({"published": [published("T5", measure="loss", metric="GLUE", sd=-1.0)]}, "T5: sd=-1.0 must be 0 or more"),
+        ({"measures": {"rate": success_rate(throughput(), at=0.9)}}, "measure rate: success_rate needs a measure of"),
+        ({"measures": {"rate": success_rate(heldout_loss(), at=math.nan)}}, "success_rate needs a measure of quality"),
     ],
 )
 def test_a_study_that_cannot_work_is_refused(changes, message):
     with pytest.raises(ConfigError, match=r"--study=x\.py: ") as error:
         make_study(_fields(**changes), "x.py")
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_success_rate_has_eight_seeds():
+    measures = {"loss": heldout_loss(), "rate": success_rate(heldout_loss(metric="accuracy", better="higher"), at=0.9)}
+    made = make_study(_fields(measures=measures), "x.py")
+    assert made.seeds == 8 and made.measures["rate"]["success_at"] == 0.9
+    assert make_study(_fields(measures=measures, seeds=3), "x.py").seeds == 3
+    assert make_measure("rate", made.measures["rate"]) == make_measure(
+        "rate", heldout_loss(metric="accuracy", better="higher")
+    )
 
 
 def test_an_unknown_field_is_refused_with_the_nearest_name():

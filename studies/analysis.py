@@ -1,0 +1,292 @@
+"""What the runs of a study say about each measure: floors, comparisons, verdicts, and the orders of the literature."""
+
+import dataclasses
+import math
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from contract.errors import ConfigError
+from studies.results import Results
+from studies.statistics import (
+    Comparison,
+    Pair,
+    Summary,
+    Values,
+    compare_each,
+    compare_shares,
+    is_better_than,
+    summarize,
+)
+from studies.study import Published, Study
+
+# Overrides that change over which tokens a run's own loss is, how the loss is computed, or the vocabulary. A single
+# stack's rows hold inputs and targets, so its windows have other lengths.
+_SCORED_BY = re.compile(
+    r"(objective|loss)\.|model\.architecture|data\.(tokenizer|num_sentinels|mode_tokens|append_special_tokens"
+    r"|decoder_start_token|inputs_length|targets_length|documents|examples_per_row|packing|on_unusable)"
+)
+_DOCUMENTS = 1.96  # standard errors of an interval over documents, of which there are many
+NO_PRETRAINING = "no pre-training"  # the floor of Results.scratch
+
+Kind = Literal["better", "worse", "no significant difference", "no better than a floor", "no test"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What the runs say about one measure.
+
+    Attributes:
+      fields: of the study's measure.
+      is_own: each run is scored on its own objective and the objectives differ, so that variants do not compare.
+      variants: of the study; those that are not in `values` are not measured (`only`).
+      values: variant -> seed -> value, finite ones alone.
+      counts: of a success rate: variant -> (runs that succeed, runs). A run without a value has failed. {} otherwise.
+      pairs: two variants -> their comparison; {} if `is_own`.
+      floors: name -> value, or the values of runs over seeds; the weakest first.
+      at_floor: variant -> the weakest floor that it is not better than, only of variants with such a floor.
+      margins: variant -> half the interval over held-out documents.
+    """
+
+    name: str
+    fields: Mapping[str, Any]
+    baseline: str
+    is_own: bool
+    variants: Sequence[str]
+    values: Mapping[str, Values]
+    counts: Mapping[str, tuple[int, int]]
+    pairs: Mapping[Pair, Comparison]
+    floors: Mapping[str, float | Values]
+    at_floor: Mapping[str, str]
+    margins: Mapping[str, float]
+
+    @property
+    def better(self) -> str:
+        """Which values are better, "higher" or "lower"."""
+        return self.fields["better"]
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether values depend on the speed of the machine."""
+        return self.fields["kind"] == "throughput"
+
+    @property
+    def is_success_rate(self) -> bool:
+        """Whether shares of seeds are compared, not means."""
+        return "success_at" in self.fields
+
+    @property
+    def to_baseline(self) -> dict[str, Comparison]:
+        """Variant -> the variant minus the baseline."""
+        return {first: pair for (first, second), pair in self.pairs.items() if second == self.baseline}
+
+    def kind(self, pair: Comparison) -> Kind:
+        """Returns what the comparison says about its first variant."""
+        if pair.first in self.at_floor:
+            return "no better than a floor"
+        if pair.p is None or pair.second in self.at_floor:
+            return "no test"
+        is_higher_better = self.better == "higher" or self.is_success_rate  # of shares
+        if not pair.sign:
+            return "no significant difference"
+        return "better" if (pair.sign > 0) == is_higher_better else "worse"
+
+    def verdict(self, pair: Comparison) -> str:
+        """Returns the kind in words, with the floor, and marked where the test is unlikely to find what it found."""
+        for variant, subject in ((pair.first, ""), (pair.second, f"`{pair.second}` is ")):
+            if variant in self.at_floor:
+                return f"{subject}no better than {self.at_floor[variant]}"
+        kind = self.kind(pair)
+        return f"{kind}, below the detectable difference" if pair.sign and pair.is_below_detectable else kind
+
+    @property
+    def nothing_follows(self) -> str:
+        """Why no difference says anything; "" if one may."""
+        if self.baseline not in self.at_floor:
+            return ""
+        measured = {variant for variant, values in self.values.items() if values}
+        if measured <= self.at_floor.keys():
+            floors = " and ".join(dict.fromkeys(self.at_floor.values()))
+            return f"no variant is better than {floors} in `{self.name}`"
+        return f"the baseline `{self.baseline}` is no better than {self.at_floor[self.baseline]} in `{self.name}`"
+
+
+def analyse(results: Results) -> list[Measured]:
+    """Returns what the runs say about each measure that has values, in the order of the study."""
+    families = count_families(results.study)
+    return [_measured(results, name, families) for name in results.study.compared]
+
+
+def count_families(study: Study) -> int:
+    """Returns the number of families of tests: the pairs with the baseline in each measure, and other published pairs.
+
+    A measure in which variants do not compare has none.
+    """
+    tested = [name for name in study.compared if not is_own(study, name)]
+    return len(tested) + sum(bool(_other_pairs(study, name)) for name in tested)
+
+
+def _measured(results: Results, name: str, families: int) -> Measured:
+    study, fields = results.study, results.study.measures[name]
+    values: dict[str, Values] = {}
+    untested, counts, margins = dict[str, str](), dict[str, tuple[int, int]](), dict[str, float]()
+    for variant in study.measured(name):
+        runs = results.of(variant)
+        values[variant] = {run.seed: run.values[name] for run in runs if name in run.values}
+        lacking = len(runs) - len(values[variant])
+        diverged = sum(run.variant == variant and run.state == "diverged" for run in results.problems)
+        if "success_at" in fields:
+            good = sum(_succeeds(value, fields) for value in values[variant].values())
+            counts[variant] = good, len(runs) + diverged
+        elif diverged or lacking:
+            missing = (f"{diverged} diverged",) * bool(diverged) + (f"{lacking} without a value",) * bool(lacking)
+            untested[variant] = f"has runs that are absent from its mean: {', '.join(missing)}"
+        if errors := [run.margins[name] for run in runs if name in run.margins]:
+            margins[variant] = _DOCUMENTS * statistics.fmean(errors)
+    own, others = is_own(study, name), _other_pairs(study, name)
+    pairs: Mapping[Pair, Comparison] = {}
+    if not own and counts:
+        pairs = compare_shares(study.baseline, counts, others, families)
+    elif not own:
+        pairs = compare_each(study.baseline, values, others, families, untested)
+    floors = _floors(results, name)
+    at_floor = dict[str, str]()
+    for variant, of_seeds in values.items():
+        for floor, value in floors.items():
+            is_tested = of_seeds and not own and not counts and variant not in at_floor
+            if is_tested and not is_better_than(of_seeds, value, fields["better"], len(values)):
+                at_floor[variant] = floor
+    return Measured(
+        name=name,
+        fields=fields,
+        baseline=study.baseline,
+        is_own=own,
+        variants=[*study.variants],
+        values=values,
+        counts=counts,
+        pairs=pairs,
+        floors=floors,
+        at_floor=at_floor,
+        margins=margins,
+    )
+
+
+def _succeeds(value: float, fields: Mapping[str, Any]) -> bool:
+    at = fields["success_at"]
+    return value >= at if fields["better"] == "higher" else value <= at
+
+
+def _floors(results: Results, name: str) -> dict[str, float | Values]:
+    """Returns the floors of a measure, the weakest first. They are of the text, so any run's are those of all."""
+    fields = results.study.measures[name]
+    floors: dict[str, float | Values] = {}
+    floors |= next((run.floors[name] for run in results.outcomes if name in run.floors), {})
+    scratch = {run.seed: run.values[name] for run in results.scratch if name in run.values}
+    if fields["kind"] == "fine_tuning" and scratch:
+        floors[NO_PRETRAINING] = scratch
+
+    heights = {floor: summarize_floor(value).mean or 0.0 for floor, value in floors.items()}
+    return {
+        floor: floors[floor] for floor in sorted(floors, key=heights.__getitem__, reverse=fields["better"] == "lower")
+    }
+
+
+def summarize_floor(value: float | Values) -> Summary:
+    """Returns the mean of a floor, with its interval where the floor is of runs; a number has no seeds."""
+    return Summary(0, value) if isinstance(value, int | float) else summarize(value)
+
+
+def is_own(study: Study, measure: str) -> bool:
+    """Returns whether each run is scored on its own objective and the objectives of the measured variants differ."""
+    fields = study.measures[measure]
+    has_no_config = fields["kind"] in ("heldout", "tokens_to_loss") and not fields.get("config")
+    return has_no_config and objectives_differ(study, study.measured(measure))
+
+
+def objectives_differ(study: Study, variants: Iterable[str]) -> bool:
+    """Returns whether the own losses of `variants` are over different tokens, or may be.
+
+    They may be if the variants have different configs or presets, or different overrides of fields that change the
+    loss or its tokens. Two configs that set such fields to the same values count as different.
+    """
+
+    def objective(name: str) -> str:
+        variant = study.variants[name]
+        fields = study.overrides | variant.overrides | variant.sweep
+        scored_by = sorted((field, repr(value)) for field, value in fields.items() if _SCORED_BY.match(field))
+        return repr((study.config_of(name), scored_by))
+
+    return len({objective(variant) for variant in variants}) > 1
+
+
+def check_same_heldout(results: Results) -> None:
+    """Raises ConfigError if two runs were scored on different held-out text."""
+    for outcome in results.outcomes:
+        first = results.outcomes[0]
+        if outcome.heldout_digest != first.heldout_digest:
+            raise ConfigError(
+                f"study {results.study.name}: the runs of {first.variant}, seed {first.seed}, and {outcome.variant}, "
+                f"seed {outcome.seed}, hold out different text (heldout_digest {first.heldout_digest} and "
+                f"{outcome.heldout_digest}), so their values do not compare: train them on one corpus and split"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """Two variants in a paper, which says that `first` is better, and in the study.
+
+    Attributes:
+      ours: first minus second.
+      here: Measured.verdict of it.
+      verdict: "agrees", "disagrees", "cannot be told", "within the paper's noise" or "no spread published".
+    """
+
+    published: Published
+    first: str
+    second: str
+    ours: Comparison
+    here: str
+    verdict: str
+
+
+def published_orders(study: Study, measure: Measured) -> list[Order]:
+    """Returns every pair of variants that the study's published results of `measure` order.
+
+    A paper's order is one only if its values differ by two standard deviations of a difference between two runs.
+    """
+    orders = []
+    for result in study.published:
+        for first, second in _ordered_pairs(study, result) if result.measure == measure.name else ():
+            ours = measure.pairs.get((first, second), Comparison(first, second, reason="not compared here"))
+            if not result.sd or not {first, second} <= result.values.keys():
+                verdict = "no spread published"
+            elif abs(result.values[first] - result.values[second]) < 2 * math.sqrt(2) * result.sd:
+                verdict = "within the paper's noise"
+            else:
+                verdict = {"better": "agrees", "worse": "disagrees"}.get(measure.kind(ours), "cannot be told")
+            orders.append(Order(result, first, second, ours, measure.verdict(ours), verdict))
+    return orders
+
+
+def _ordered_pairs(study: Study, result: Published) -> list[Pair]:
+    """Returns the pairs of variants of a published result, the better one first."""
+    pairs = dict.fromkeys(result.better_than)
+    for variant in result.values:
+        if variant != study.baseline:
+            gain = result.values[variant] - result.values[study.baseline]
+            is_better = gain >= 0 if result.better == "higher" else gain <= 0
+            pairs[(variant, study.baseline) if is_better else (study.baseline, variant)] = None
+    return [*pairs]
+
+
+def _other_pairs(study: Study, measure: str) -> list[Pair]:
+    """Returns the published pairs of measured variants without the baseline, each in one direction."""
+    pairs: dict[Pair, None] = {}
+    measured = study.measured(measure)
+    for result in study.published:
+        for first, second in _ordered_pairs(study, result) if result.measure == measure else ():
+            is_new = (second, first) not in pairs and study.baseline not in (first, second)
+            if is_new and first in measured and second in measured:
+                pairs[first, second] = None
+    return [*pairs]

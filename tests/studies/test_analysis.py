@@ -1,0 +1,204 @@
+"""What a study says about a measure: floors, success rates, diverged runs, own losses, families, published orders."""
+
+import dataclasses
+
+import pytest
+
+from configs.studies.base import fine_tuning, heldout_loss, success_rate, variant
+from studies.analysis import NO_PRETRAINING, analyse, count_families, objectives_differ, published_orders
+from studies.results import Outcome
+from tests.studies.test_report import VALUES, make_outcome, make_results, paper
+
+FLOORS = {"loss": {"trigram": 1.95, "unigram": 4.0}}
+
+
+def with_outcomes(results, **fields):
+    """Returns results whose runs have `fields`."""
+    return dataclasses.replace(results, outcomes=[dataclasses.replace(run, **fields) for run in results.outcomes])
+
+
+def kinds(measure):
+    return {name: measure.kind(pair) for name, pair in measure.to_baseline.items()}
+
+
+def orders_of(results):
+    [measure] = [measure for measure in analyse(results) if measure.name == "loss"]
+    return {(order.first, order.second): order.verdict for order in published_orders(results.study, measure)}
+
+
+def test_verdicts_without_floors():
+    [measure] = analyse(make_results({"loss": VALUES}))
+    assert kinds(measure) == {"good": "better", "other": "no significant difference"}
+    assert measure.kind(measure.pairs["base", "good"]) == "worse" and not measure.nothing_follows
+
+
+def test_a_variant_at_a_floor_has_no_verdict():
+    # base and good are below the trigram's 1.95 by far more than their spread of 0.1; other is not.
+    values = {"base": [1.0, 1.1, 1.2], "good": [0.2, 0.3, 0.4], "other": [1.9, 2.0, 2.1]}
+    [measure] = analyse(with_outcomes(make_results({"loss": values}), floors=FLOORS))
+    assert list(measure.floors) == ["unigram", "trigram"]  # the weakest first
+    assert measure.at_floor == {"other": "trigram"} and not measure.nothing_follows
+    assert kinds(measure) == {"good": "better", "other": "no better than a floor"}
+    assert measure.verdict(measure.to_baseline["other"]) == "no better than trigram"
+    assert measure.to_baseline["other"].sign == 1  # its difference is beyond noise all the same
+
+
+def test_the_weakest_floor_is_named():
+    results = make_results({"loss": {"base": [1.0, 1.1, 1.2], "other": [4.1, 4.2, 4.3]}})
+    [measure] = analyse(with_outcomes(results, floors=FLOORS))
+    assert measure.at_floor == {"other": "unigram"}
+
+
+def test_a_floor_of_one_run_is_that_of_all():
+    results = make_results({"loss": VALUES})
+    last = dataclasses.replace(results.outcomes[-1], floors=FLOORS)
+    [measure] = analyse(dataclasses.replace(results, outcomes=[*results.outcomes[:-1], last]))
+    assert measure.at_floor == {"base": "trigram", "other": "trigram"}
+
+
+def test_nothing_follows_where_the_baseline_is_at_a_floor():
+    [measure] = analyse(with_outcomes(make_results({"loss": VALUES}), floors=FLOORS))
+    assert measure.nothing_follows == "the baseline `base` is no better than trigram in `loss`"
+    assert measure.verdict(measure.to_baseline["good"]) == "`base` is no better than trigram"
+    assert kinds(measure) == {"good": "no test", "other": "no better than a floor"}
+    [measure] = analyse(with_outcomes(make_results({"loss": VALUES}), floors={"loss": {"trigram": 1.0}}))
+    assert measure.nothing_follows == "no variant is better than trigram in `loss`"
+
+
+def test_no_pretraining_is_a_floor_of_fine_tuning():
+    values = {"base": [0.60, 0.61, 0.62], "same": [0.50, 0.52, 0.51]}
+    results = make_results(
+        {"accuracy": values, "loss": values},
+        measures={"accuracy": fine_tuning(), "loss": heldout_loss(config="configs/mlm.py")},
+    )
+    scratch = [make_outcome("no_pretraining", seed, {"accuracy": 0.5 + seed / 100, "loss": 9.0}) for seed in range(3)]
+    accuracy, loss = analyse(dataclasses.replace(results, scratch=scratch))
+    assert accuracy.floors == {NO_PRETRAINING: {0: 0.5, 1: 0.51, 2: 0.52}} and not loss.floors
+    assert accuracy.at_floor == {"same": "no pre-training"}
+
+
+def test_a_variant_with_diverged_runs_has_no_test_of_means_and_fails_in_a_success_rate():
+    values = {"base": [0.0, 0.1, 0.0, 0.2, 0.1, 0.0, 0.1], "good": [1.0, 0.9, 1.0, 0.95, 1.0, 1.0, 0.2]}
+    diverged = [Outcome(variant="good", seed=7, state="diverged"), Outcome(variant="base", seed=7, state="failed")]
+    loss = heldout_loss(config="configs/mlm.py", better="higher")
+    results = make_results(
+        {"loss": values, "rate": values},
+        measures={"loss": loss, "rate": success_rate(loss, at=0.9)},
+        problems=diverged,
+        seeds=8,
+    )
+    mean, rate = analyse(results)
+    assert mean.to_baseline["good"].reason == "good has runs that are absent from its mean: 1 diverged"
+    assert rate.counts == {"base": (0, 7), "good": (6, 8)}  # one run failed for another reason, such as a full disk
+    # Fisher's exact test by hand: C(8,6) / C(15,6) = 28 / 5005, and the other tail's C(7,6) / 5005 = 7 / 5005.
+    assert rate.to_baseline["good"].p == pytest.approx(35 / 5005)
+    assert rate.to_baseline["good"].corrected == pytest.approx(2 * 35 / 5005)  # two families
+    assert kinds(rate) == {"good": "better"} and kinds(mean) == {"good": "no test"}
+
+
+def test_success_at_a_low_loss():
+    values = {"base": [2.0, 2.1, 2.2], "good": [1.0, 1.5, None]}
+    results = make_results({"loss": values}, measures={"loss": success_rate(heldout_loss(config="c.py"), at=1.5)})
+    [measure] = analyse(results)
+    assert measure.counts == {"base": (0, 3), "good": (2, 3)}  # a run without a value has failed
+    assert not measure.at_floor and measure.kind(measure.to_baseline["good"]) == "no significant difference"
+
+
+def test_runs_without_a_value_leave_no_test_of_means():
+    results = make_results(
+        {"loss": {"a": [1.0, 1.1, 1.3], "b": [0.5, 0.2, None]}}, published=[paper({"a": 1, "b": 2}, sd=0.1)]
+    )
+    [measure] = analyse(results)
+    assert measure.to_baseline["b"].reason == "b has runs that are absent from its mean: 1 without a value"
+    assert orders_of(results) == {("b", "a"): "cannot be told"}
+
+
+def test_a_verdict_below_the_detectable_difference_is_marked():
+    [measure] = analyse(make_results({"loss": VALUES}))
+    pair = dataclasses.replace(measure.to_baseline["good"], detectable=0.6)
+    assert measure.verdict(pair) == "better, below the detectable difference"
+    assert measure.verdict(dataclasses.replace(pair, detectable=0.4)) == "better"
+
+
+@pytest.mark.parametrize(
+    ("other", "differ"),
+    [
+        (variant({"optimizer.learning_rate": 0.1}), False),
+        (variant({"objective.mask_rate": 0.4}), True),
+        (variant(config="configs/clm.py"), True),
+        (variant(sweep={"optimizer.b2": [0.9, 0.99]}), False),
+    ],
+)
+def test_own_losses_of_different_objectives_are_not_compared(other, differ):
+    results = make_results(
+        {"loss": {"a": [1.0, 1.1, 1.3], "b": [0.5, 0.6, 0.8]}},
+        measures={"loss": heldout_loss()},
+        variants={"a": variant(), "b": other},
+    )
+    assert objectives_differ(results.study, ["a", "b"]) == differ
+    [measure] = analyse(with_outcomes(results, floors=FLOORS))
+    assert measure.is_own == differ and bool(measure.pairs) != differ
+    assert not (differ and measure.at_floor)  # a floor of one objective's text is none of another's
+    assert count_families(results.study) == 1 - differ
+
+
+def test_families_are_measures_and_published_pairs_without_the_baseline():
+    values = {"loss": VALUES, "more": VALUES}
+    alone, both = (
+        make_results(values, published=[paper(better_than=pairs)])
+        for pairs in ([("good", "base")], [("good", "base"), ("other", "good")])
+    )
+    assert (count_families(alone.study), count_families(both.study)) == (2, 3)
+    before, after = analyse(alone)[1].to_baseline["good"], analyse(both)[1].to_baseline["good"]
+    assert after.corrected == pytest.approx(1.5 * before.corrected)
+    assert ("other", "good") in analyse(both)[0].pairs and ("other", "good") not in analyse(both)[1].pairs
+
+
+def test_orders_agree_disagree_or_cannot_be_told():
+    orders = [
+        paper({"base": 80.0, "good": 81.0, "other": 79.9}, sd=0.2),  # other is within the paper's noise: 0.1 < 0.57
+        paper(better_than=[("other", "good")], better="lower"),
+    ]
+    assert orders_of(make_results({"loss": VALUES}, published=orders)) == {
+        ("good", "base"): "agrees",
+        ("base", "other"): "within the paper's noise",
+        ("other", "good"): "no spread published",
+    }
+    orders = [paper({"base": 80.0, "good": 79.0, "other": 81.0}, sd=0.2)]
+    assert orders_of(make_results({"loss": VALUES}, published=orders)) == {
+        ("base", "good"): "disagrees",
+        ("other", "base"): "cannot be told",
+    }
+
+
+def test_a_pair_of_the_paper_without_the_baseline_is_an_order_with_its_values():
+    order = paper({"base": 80.0, "good": 81.0, "other": 79.0}, better_than=[("good", "other")], sd=0.2)
+    assert orders_of(make_results({"loss": VALUES}, published=[order]))["good", "other"] == "agrees"
+
+
+def test_a_published_difference_without_a_spread_is_no_order():
+    results = make_results({"loss": VALUES}, published=[paper({"base": 80.0, "good": 99.0})])
+    assert orders_of(results) == {("good", "base"): "no spread published"}
+    [order] = published_orders(results.study, analyse(results)[0])
+    assert order.here == "better" and order.ours.sign == -1
+
+
+def test_an_order_with_a_variant_at_a_floor_cannot_be_told():
+    results = with_outcomes(
+        make_results({"loss": VALUES}, published=[paper({"base": 80.0, "good": 81.0}, sd=0.1)]), floors=FLOORS
+    )
+    assert orders_of(results) == {("good", "base"): "cannot be told"}
+
+
+def test_margins_over_documents_are_means_over_seeds():
+    results = make_results({"loss": VALUES})
+    outcomes = [dataclasses.replace(run, margins={"loss": 0.01 * (1 + run.seed)}) for run in results.outcomes]
+    [measure] = analyse(dataclasses.replace(results, outcomes=outcomes))
+    assert measure.margins == pytest.approx(dict.fromkeys(VALUES, 1.96 * 0.02))
+
+
+def test_a_measure_of_some_variants_compares_these():
+    measures = {"loss": heldout_loss(config="configs/mlm.py", only=("base", "good"))}
+    values = {"base": VALUES["base"], "good": VALUES["good"], "other": [None] * 3}
+    [measure] = analyse(make_results({"loss": values}, measures=measures))
+    assert list(measure.to_baseline) == ["good"]
