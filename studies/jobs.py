@@ -220,10 +220,11 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
 
 def _do_scratch_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     """As `do_job`, of the fine-tunings of a seed without pre-training."""
-    scratch, stages, measured = plan.scratch[job.variant], dict[str, tuple[PlannedRun, dict[str, Any]]](), {}
+    scratch, measured = plan.scratch[job.variant], {}
     workdirs = {name: f"{job.name}-{scratch.fine_tuned_for(name)}" for name in scratch.fine_tunings}
-    for name, run in scratch.fine_tunings.items():
-        stages[workdirs[name]] = run, with_fields(run.fields, {"seed": job.seed, "train.init_from": ""})
+    stages = {
+        workdirs[name]: (run, with_fields(run.fields, {"seed": job.seed})) for name, run in scratch.fine_tunings.items()
+    }
     if not _train(stages, folder):
         return False
     for name, workdir in workdirs.items():

@@ -28,7 +28,7 @@ CODE = {
     "configs": 1_710,
     "contract": 350,
     "data": 4_260,
-    "evaluation": 1_660,
+    "evaluation": 1_800,
     "experiment": 880,
     "files": 330,
     "generate": 780,
@@ -39,7 +39,7 @@ CODE = {
     "plan": 440,
     "run": 1_250,
     "show": 1_000,
-    "studies": 2_060,
+    "studies": 2_160,
     "train": 1_040,
     "workdir": 960,
 }

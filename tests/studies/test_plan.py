@@ -11,6 +11,7 @@ from experiment.experiment import make_experiment
 from run.corpus import open_corpora
 from studies.dry_run import print_plan
 from studies.plan import Job, PlannedRun, fine_tuning_fields, jobs_of, make_plan, with_fields
+from studies.results import Outcome, StudyFolder
 from tests.studies.studies import SMALL, on, small_study
 
 DECODER = SMALL | {"model.architecture": "decoder_only"}
@@ -196,6 +197,22 @@ def test_fine_tunings_without_pretraining_are_planned_once_a_seed(corpus, capsys
     [row] = [line.split() for line in capsys.readouterr().out.splitlines() if "no_pretraining" in line]
     assert row[:2] == ["no_pretraining", "2"] and "3" in row  # steps of a fine-tuning
     assert make_plan(small_study(corpus), {}).scratch == {}
+
+
+def test_results_have_the_floor_without_pretraining(corpus, tmp_path):
+    plan, folder = make_plan(fine_tuned(corpus), {}), StudyFolder(tmp_path)
+    folder.begin(plan, {})
+    done, failed = (Job("no_pretraining", seed) for seed in (0, 1))
+    folder.write(done, Outcome(variant="no_pretraining", seed=0, values={"accuracy": 0.5}))
+    folder.write(failed, Outcome(variant="no_pretraining", seed=1, state="failed", reason="killed"))
+    results = folder.results(plan, "", {})
+    assert results.outcomes == [] and [run.values for run in results.scratch] == [{"accuracy": 0.5}]
+    assert results.scratch_of == {"slow": "no_pretraining", "fast": "no_pretraining"}
+    problems = [(run.variant, run.seed, run.state) for run in results.problems]
+    assert problems[-1] == ("no_pretraining", 1, "failed") and len(problems) == 5
+    folder.remove(failed)
+    (tmp_path / "runs" / "no_pretraining-seed1-accuracy").mkdir()
+    assert folder.outcome(failed).state == "unfinished"
 
 
 def test_models_that_differ_have_their_own_floor_without_pretraining(corpus):
