@@ -157,13 +157,13 @@ class Plan:
         """
         found: list[tuple[list[str], dict[str, PlannedRun]]] = []
         for name, variant in self.variants.items():
-            runs = variant.fine_tunings
+            if not (runs := variant.fine_tunings):
+                continue
             same = next((one for one in found if all(one[1].get(m, run) == run for m, run in runs.items())), None)
             if same is None:
                 found.append(same := ([], {}))
             same[0].append(name)
             same[1].update(runs)
-        found = [(names, runs) for names, runs in found if runs]
         plans = [
             ScratchPlan(
                 name=SCRATCH if len(found) == 1 else f"{SCRATCH}_{names[0]}", fine_tunings=runs, variants=tuple(names)

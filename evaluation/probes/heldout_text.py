@@ -231,11 +231,8 @@ class HiddenText:
         top, bottom = self._by_document(numerators, denominators)
         if not len(bottom):
             return {}
-        value, interval, stderr = (
-            float(top.sum() / bottom.sum()),
-            ratio_interval(top, bottom),
-            ratio_stderr(top, bottom),
-        )
+        value = float(top.sum() / bottom.sum())
+        interval, stderr = ratio_interval(top, bottom), ratio_stderr(top, bottom)
         fields: dict[str, Any] = {}
         for name, factor in units.items():
             scaled = interval and [end * factor for end in interval]

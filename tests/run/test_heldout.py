@@ -53,6 +53,7 @@ def scored(groups, denoiser_ids, documents, shared=()):
         groups=np.array(groups),
         denoiser_ids=np.array(denoiser_ids),
         documents=np.array(documents),
+        texts=np.ones(len(documents), int),
         shared_by=np.zeros(len(shared), int),
         shared=np.array(shared, int).reshape(-1, 2),
     )

@@ -1,5 +1,6 @@
 """The plan of a study: equal budgets, and errors before the first run starts."""
 
+import dataclasses
 import shlex
 
 import pytest
@@ -221,8 +222,12 @@ def test_models_that_differ_have_their_own_floor_without_pretraining(corpus):
         "wide": variant({"model.d_ff": 32}),
         "fast": variant({"optimizer.learning_rate": 0.01}),
         "both_sides": variant({"data.bidirectional_inputs": True}, config="configs/prefix_lm.py"),
+        "not_tuned": variant({"optimizer.b2": 0.9}),
     }
-    plan = make_plan(fine_tuned(corpus, variants=variants, budget=raw_tokens(3840)), {})
+    study = fine_tuned(corpus, variants=variants, budget=raw_tokens(3840))
+    tuned = tuple(name for name in variants if name != "not_tuned")
+    measures = {name: fields | ({} if name == "loss" else {"only": tuned}) for name, fields in study.measures.items()}
+    plan = make_plan(dataclasses.replace(study, measures=measures), {})
     names = {name: scratch.variants for name, scratch in plan.scratch.items()}
     assert names == {
         "no_pretraining_slow": ("slow", "fast"),
