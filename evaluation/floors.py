@@ -5,8 +5,8 @@
   majority class: the class of most training texts, for every held-out text.
   class frequencies: a class drawn for each text with the shares of the classes among the training texts.
 
-Held-out text is never counted. The loss of an objective other than CLM has no floor: n-gram models read from left to
-right, and cannot restore a text as a denoiser does.
+Held-out text is never counted. Objectives other than CLM and multi-token prediction have no floor of their own loss:
+n-gram models read from left to right, and cannot restore a text as a denoiser does.
 """
 
 from collections.abc import Sequence
