@@ -1,8 +1,9 @@
 """Evaluates a checkpoint of a run on held-out text: python -m train.evaluate --workdir=DIR [--step=N]
 
-Prints one JSON line: loss, perplexity, accuracy and the standard error of the loss over documents; loss, accuracy and
-the numbers of documents and scored tokens of each denoiser; bits per byte where defined; and heldout_digest, which is
-equal for runs that hold out the same text. train.eval_windows windows are scored; with --all, all held-out windows.
+Prints one JSON line: loss, perplexity and accuracy, with standard errors over documents; loss, accuracy and the numbers
+of documents and scored tokens of each denoiser; bits per byte where defined; the floors (evaluation/floors.py) of bits
+per byte, or of the accuracy and macro F1 of classification; and heldout_digest, which is equal for runs that hold out
+the same text. train.eval_windows windows are scored; with --all, all held-out windows.
 
 With --config=configs/OTHER.py [--config.a.b=value ...] the same model is scored under another config: its objective,
 layout, lengths and corpus, wherever the architecture and the vocabulary allow it. The model, the precision and the
@@ -28,6 +29,7 @@ from cluster.devices import use_compilation_cache
 from command.flags import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from evaluation.cross_evaluate import scoring_experiment, scoring_params
+from evaluation.floors import printed_floors
 from evaluation.leakage import describe_trained_on
 from evaluation.probes.command import answer, check_probe, define_probe_flags, make_probe
 from run.compiled_run import make_run
@@ -76,9 +78,9 @@ def main() -> None:
             for note in describe_trained_on(trained, workdir, run):
                 print(f"note: {note}", file=sys.stderr, flush=True)
     if probe is None:
-        line |= evaluate(run, params)
+        line |= evaluate(run, params) | printed_floors(experiment, run.corpora)
     else:
-        line |= answer(probe, experiment, params, run.heldout_documents if run is not None else None, mesh)
+        line |= answer(probe, experiment, params, run.corpora if run is not None else None, mesh)
     if run is not None:
         line["heldout_digest"] = run.corpora.heldout_digest
     print(json.dumps(line))

@@ -123,7 +123,7 @@ class CompiledRun:
         tokenizer, size = self.experiment.tokenizer, self.experiment.model.vocab_size
         step = make_eval_step(
             dataclasses.replace(learner, setup=setup),
-            bytes_of_token=jnp.asarray(_bytes_of_tokens(tokenizer, size)) if self.experiment.byte_metric else None,
+            bytes_of_token=jnp.asarray(bytes_of_tokens(tokenizer, size)) if self.experiment.byte_metric else None,
             unk=self.experiment.vocab.unk,
         )
         in_shardings = self.state_shardings.params, self.batch_sharding
@@ -142,7 +142,7 @@ class CompiledRun:
         return sharding.local_rows(self.batch_sharding, self.experiment.train.batch_size)
 
 
-def _bytes_of_tokens(tokenizer: Tokenizer, size: int) -> np.ndarray:
+def bytes_of_tokens(tokenizer: Tokenizer, size: int) -> np.ndarray:
     """Returns the UTF-8 bytes that each token spells, int32 [size]. size: at least the tokenizer's number of ids."""
     counts = np.zeros(size, np.int32)
     for token in range(tokenizer.vocab.size):

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from data.windows.batches import loader
+from data.windows.documents import Documents, MixedDocuments
 from data.windows.heldout_batches import Heldout, ScoredExamples
 from experiment.experiment import Experiment
 from models.transformer import Params
@@ -29,19 +30,12 @@ def evaluate(run: CompiledRun, params: Params) -> dict[str, float]:
       those of run.metrics.byte_metrics, where the objective has a byte metric.
       unknown_fraction: the share of the scored tokens that are unknown, if the learner predicts tokens.
       loss_stderr, loss_stderr/<name>: the standard error of the loss over documents, where two or more are read.
+      accuracy_stderr, and <byte metric>_stderr: those of the accuracy and of the bits per byte.
       documents/<name>: the number of documents of which the denoiser reads a part.
       tokens/<name>: the number of the denoiser's scored tokens, or rows where the learner scores rows.
     In a run of several corpora a <name> is that of a denoiser or of a corpus, and both have these metrics.
     """
-    experiment = run.experiment
-    totals = DocumentSums(
-        run.heldout,
-        experiment.metric_groups,
-        byte_metric=experiment.byte_metric,
-        bytes_covered=run.heldout_documents.bytes_covered(),
-        dummy_bytes=experiment.tokenizer.dummy_bytes,
-        in_text=run.heldout_documents.in_text,
-    )
+    totals = make_document_sums(run.experiment, run.heldout, run.heldout_documents)
     ratios: dict[str, Any] = {}
     for n, sums in enumerate(map(jax.device_get, _sums(run, params))):
         totals.add(n, sums)
@@ -62,6 +56,20 @@ def _sums(run: CompiledRun, params: Params) -> Iterator[dict[str, Any]]:
         pending = sums
     if pending is not None:
         yield pending
+
+
+def make_document_sums(
+    experiment: Experiment, heldout: Heldout, documents: Documents | MixedDocuments
+) -> "DocumentSums":
+    """Returns empty sums over the held-out examples of an experiment. documents: the held-out documents."""
+    return DocumentSums(
+        heldout,
+        experiment.metric_groups,
+        byte_metric=experiment.byte_metric,
+        bytes_covered=documents.bytes_covered(),
+        dummy_bytes=experiment.tokenizer.dummy_bytes,
+        in_text=documents.in_text,
+    )
 
 
 class DocumentSums:
@@ -139,15 +147,21 @@ class DocumentSums:
         }
         total = {name: float(sums.sum()) for name, sums in weighted.items()}
         metrics = summarize(total | by_group | {"ratios": ratios}, names)
+        shared = {(i, j) for _, i, j in self._shared}
+        loss, correct, weight, num_bytes = (
+            weighted[name] for name in ("loss_sum", "correct_sum", "weight_sum", "bytes_sum")
+        )
         if total["bytes_sum"] > 0:
             metrics |= byte_metrics(self._byte_metric, total, self._covered)
-        shared = {(i, j) for _, i, j in self._shared}
-        metrics |= _finite("loss_stderr", _standard_error(weighted["loss_sum"], weighted["weight_sum"], shared))
+            stderr = standard_error(loss, num_bytes, shared) / math.log(2)
+            metrics |= _finite(f"{self._byte_metric}_stderr", stderr)
+        metrics |= _finite("loss_stderr", standard_error(loss, weight, shared))
+        metrics |= _finite("accuracy_stderr", standard_error(correct, weight, shared))
         for name, tasks in self._groups.items():
             loss, weight = (of_groups[name][key] for key in ("loss_sum", "weight_sum"))
             if weight.sum() > 0:
                 shared = {(i, j) for task, i, j in self._shared if task in tasks}
-                metrics |= _finite(f"loss_stderr/{name}", _standard_error(loss, weight, shared))
+                metrics |= _finite(f"loss_stderr/{name}", standard_error(loss, weight, shared))
                 metrics[f"documents/{name}"] = heldout.documents_read(tasks)
                 metrics[f"tokens/{name}"] = round(float(self._sums["weight_sum"][list(tasks)].sum()))
         return metrics
@@ -159,7 +173,7 @@ class DocumentSums:
         return {name: relative[:, None] * sums[tasks] for name, sums in self._sums.items()}
 
 
-def _standard_error(loss: np.ndarray, weight: np.ndarray, shared: Set[tuple[int, int]]) -> float:
+def standard_error(loss: np.ndarray, weight: np.ndarray, shared: Set[tuple[int, int]] = frozenset()) -> float:
     """The standard error of sum(loss) / sum(weight), both [K, D], over documents.
 
     Linearized ratio estimator (Cochran 1977, Sampling Techniques, section 6.4), with documents as clusters. An example

@@ -41,6 +41,12 @@ def print_plan(plan: Plan, jobs: Sequence[Job]) -> None:
         cells = (f"{variant.num_params / 1e6:,.2f}M", f"{variant.steps:,}", f"{variant.raw_tokens:,}")
         cells += (f"{variant.flops:.3g}", steps, f"{seconds / variant.steps:.3g}", clock(whole))
         table.append((name, str(len(own)), *cells))
+    for name, scratch in plan.scratch.items():
+        runs, count = scratch.distinct_fine_tunings, sum(job.variant == name for job in jobs)
+        whole = count * sum(_seconds(run, measured) for run in runs)
+        total += whole
+        steps = " + ".join(f"{run.steps:,}" for run in runs)
+        table.append((name, str(count), "-", "-", "-", "-", steps, "-", clock(whole)))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for name, *cells in table:
         print("  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]))

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -20,7 +20,7 @@ from command.flags import TRAINING_MEMORY, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from studies.dry_run import clock
-from studies.measures import TOTALS, FineTuning, Measure, Trained
+from studies.measures import TOTALS, FineTuning, Measure, Measured, Trained
 from studies.plan import Job, Plan, PlannedRun, with_fields
 from studies.results import Curve, Outcome, StudyFolder
 from train.loop import train_and_evaluate
@@ -75,8 +75,9 @@ def _is_done(outcome: Outcome) -> bool:
 
 
 def _flops(plan: Plan, job: Job) -> float:
-    variant = plan.variants[job.variant]
-    return variant.flops + sum(run.flops for run in ([] if job.field else variant.distinct_fine_tunings))
+    runs = [] if job.field else (plan.variants | plan.scratch)[job.variant].distinct_fine_tunings
+    pretraining = plan.variants[job.variant].flops if job.variant in plan.variants else 0.0
+    return pretraining + sum(run.flops for run in runs)
 
 
 class Signals:
@@ -172,6 +173,8 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
 
     Returns False after a signal to stop. Raises ConfigError if the job fails.
     """
+    if job.variant in plan.scratch:
+        return _do_scratch_job(job, plan, folder)
     variant, measures = plan.variants[job.variant], plan.measures
     swept = {job.field: job.value} if job.field else chosen_values(variant.name, plan, folder)
     if job.field:
@@ -179,10 +182,8 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
         measures = {first: measures[first]}
     measures = {name: measure for name, measure in measures.items() if measure.applies_to(variant.name)}
     stages = _stages(job, plan, folder, swept, measures)
-    for name, (_, fields) in stages.items():
-        workdir = folder.workdir(name)
-        if not workdir.is_complete and not train_and_evaluate(make_experiment(fields), workdir.path):
-            return False
+    if not _train(stages, folder):
+        return False
     fine_tunings = {
         name: folder.workdir(f"{job.name}-{variant.fine_tuned_for(name)}")
         for name, measure in measures.items()
@@ -190,16 +191,16 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     }
     start = folder.workdir(f"{job.name}-start") if variant.start is not None else None
     trained = Trained(folder.workdir(job.name), start, fine_tunings)
-    values = {name: measure.value(name, trained) for name, measure in measures.items()}
-    compared = {name: value for name, value in values.items() if measures[name].is_compared}
+    measured = {name: measure.measure(name, trained) for name, measure in measures.items()}
+    compared = {name: found for name, found in measured.items() if measures[name].is_compared}
     before, lines = trained.before, [line for line in trained.lines if line["loss"] is not None]
     outcome = Outcome(
         variant=variant.name,
         seed=job.seed,
         field=job.field,
         value=job.value,
-        values={name: v for name, v in compared.items() if v is not None and math.isfinite(v)},
-        samples={name: value for name, value in values.items() if name not in compared},
+        **_numbers(compared),
+        samples={name: found.value for name, found in measured.items() if name not in compared},
         curve=Curve(
             raw_tokens=[before["raw_tokens"] + line["raw_tokens"] for line in lines],
             flops=[before["flops"] + line["flops"] for line in lines],
@@ -209,12 +210,61 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
         steps=variant.steps,
         **{total: before[total] + trained.lines[-1][total] for total in TOTALS},
         swept=swept,
-        commands=[run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()],
+        commands=_commands(stages, folder),
         heldout_digest=variant.heldout_digest,
         environment=_environment(),
     )
     folder.write(job, outcome)
     return True
+
+
+def _do_scratch_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
+    """As `do_job`, of the fine-tunings of a seed without pre-training."""
+    scratch, measured = plan.scratch[job.variant], {}
+    workdirs = {name: f"{job.name}-{scratch.fine_tuned_for(name)}" for name in scratch.fine_tunings}
+    stages = {
+        workdirs[name]: (run, with_fields(run.fields, {"seed": job.seed})) for name, run in scratch.fine_tunings.items()
+    }
+    if not _train(stages, folder):
+        return False
+    for name, workdir in workdirs.items():
+        measure = plan.measures[name]
+        assert isinstance(measure, FineTuning)
+        measured[name] = measure.measure_run(name, folder.workdir(workdir))
+    commands, environment = _commands(stages, folder), _environment()
+    outcome = Outcome(
+        variant=job.variant, seed=job.seed, **_numbers(measured), commands=commands, environment=environment
+    )
+    folder.write(job, outcome)
+    return True
+
+
+def _train(stages: Mapping[str, tuple[PlannedRun, dict[str, Any]]], folder: StudyFolder) -> bool:
+    """Trains the stages of `_stages` that are not complete. Returns False after a signal to stop."""
+    for name, (_, fields) in stages.items():
+        workdir = folder.workdir(name)
+        if not workdir.is_complete and not train_and_evaluate(make_experiment(fields), workdir.path):
+            return False
+    return True
+
+
+def _commands(stages: Mapping[str, tuple[PlannedRun, dict[str, Any]]], folder: StudyFolder) -> list[str]:
+    """Returns the commands that repeat the stages of `_stages`."""
+    return [run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()]
+
+
+def _numbers(measured: Mapping[str, Measured]) -> dict[str, Any]:
+    """Returns the fields of an Outcome with the finite numbers of measures that are compared."""
+
+    def is_finite(number: float | None) -> bool:
+        return number is not None and math.isfinite(number)
+
+    floors = {name: {k: v for k, v in found.floors.items() if is_finite(v)} for name, found in measured.items()}
+    return {
+        "values": {name: found.value for name, found in measured.items() if is_finite(found.value)},
+        "margins": {name: found.margin for name, found in measured.items() if is_finite(found.margin)},
+        "floors": {name: found for name, found in floors.items() if found},
+    }
 
 
 def _stages(

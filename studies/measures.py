@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -11,6 +12,7 @@ import jax
 from command.flags import resolve
 from contract.errors import ConfigError
 from evaluation.cross_evaluate import scoring_experiment, scoring_params
+from evaluation.floors import heldout_floors
 from evaluation.probes import PROBES
 from evaluation.probes.command import answer, check_probe
 from evaluation.probes.heldout_text import Infilling
@@ -32,8 +34,24 @@ VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_token
 SPLIT = ("heldout_fraction", "split_seed", "split_by")
 _CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "cache_dir", "filters")
 _SAMPLE_TOKENS = 64
-_PROBE_METRICS = [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
+_PER_BYTE = {"bits": 1.0, "nats": math.log(2)}  # unit -> its number in a bit
+_PROBE_METRICS = [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in _PER_BYTE]
 _PROBE_METRICS += ["exact_match", "accuracy"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What a measure says about a run.
+
+    Attributes:
+      value: a number, or texts; None where it has no value.
+      margin: the standard error of the value over held-out documents; None where it is unknown.
+      floors: the name of a floor (evaluation/floors.py) -> its value, in the unit of the measure.
+    """
+
+    value: Any
+    margin: float | None = None
+    floors: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 class Trained:
@@ -106,8 +124,8 @@ class Measure(abc.ABC):
         """Raises ConfigError if a run of `experiment` cannot be measured."""
 
     @abc.abstractmethod
-    def value(self, name: str, trained: Trained) -> Any:
-        """Returns the measure, named `name`, of a run; None where it has no value."""
+    def measure(self, name: str, trained: Trained) -> Measured:
+        """Returns what the measure, named `name`, says about a run."""
 
     def applies_to(self, variant: str) -> bool:
         """Whether the runs of a variant are measured."""
@@ -128,11 +146,14 @@ class HeldoutMetric(Measure):
         scored = _scored_under(self.config, self.overrides, experiment) if self.config else experiment
         _check_heldout_metric(scored, self.metric)
 
-    def value(self, name, trained):
+    def measure(self, name, trained):
         if not self.config:
-            return _metric(trained.lines[-1], self.metric, name)
+            floors = _heldout_floors(trained.experiment, self.metric)
+            return _measured(trained.lines[-1], self.metric, name, floors)
         experiment, params = trained.under(self.config, self.overrides)
-        return _metric(evaluate(make_run(experiment, mesh=trained.mesh), params), self.metric, name)
+        run = make_run(experiment, mesh=trained.mesh)
+        floors = heldout_floors(experiment, run.corpora).get(self.metric, {})
+        return _measured(evaluate(run, params), self.metric, name, floors)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,11 +191,12 @@ class ProbeMetric(Measure):
                 f"{', '.join(_PROBE_METRICS)}"
             )
 
-    def value(self, name, trained):
+    def measure(self, name, trained):
         probe = self._probe()
         experiment, params = trained.under(self.config, self.overrides)
-        documents = make_run(experiment, mesh=trained.mesh).heldout_documents if probe.reads_corpus else None
-        return _metric(answer(probe, experiment, params, documents, trained.mesh), self.metric, name)
+        corpora = make_run(experiment, mesh=trained.mesh).corpora if probe.reads_corpus else None
+        line = answer(probe, experiment, params, corpora, trained.mesh)
+        return _measured(line, self.metric, name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,8 +213,13 @@ class FineTuning(Measure):
         """Raises ConfigError if evaluations of the fine-tuned run do not have the metric."""
         _check_heldout_metric(fine_tuned, self.metric)
 
-    def value(self, name, trained):
-        return _metric(finished_lines(trained.fine_tunings[name])[-1], self.metric, name)
+    def measure(self, name, trained):
+        return self.measure_run(name, trained.fine_tunings[name])
+
+    def measure_run(self, name: str, workdir: Workdir) -> Measured:
+        """Returns what the measure says about the fine-tuned run in `workdir`."""
+        floors = _heldout_floors(load_experiment(workdir.path), self.metric)
+        return _measured(finished_lines(workdir)[-1], self.metric, name, floors)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -201,8 +228,8 @@ class Throughput(Measure):
 
     kind: ClassVar = "throughput"
 
-    def value(self, name, trained):
-        return trained.lines[-1]["raw_tokens"] / trained.lines[-1]["seconds"]
+    def measure(self, name, trained):
+        return Measured(trained.lines[-1]["raw_tokens"] / trained.lines[-1]["seconds"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,10 +240,10 @@ class TokensToLoss(Measure):
 
     kind: ClassVar = "tokens_to_loss"
 
-    def value(self, name, trained):
+    def measure(self, name, trained):
         before = trained.before["raw_tokens"]
         points = [(before + line["raw_tokens"], line["loss"]) for line in trained.lines if line["loss"] is not None]
-        return tokens_to(self.loss, points)
+        return Measured(tokens_to(self.loss, points))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -235,7 +262,7 @@ class Samples(Measure):
         for prompt in self.prompts:
             read_prompt(experiment, prompt, None)
 
-    def value(self, name, trained):
+    def measure(self, name, trained):
         model = language_model(trained.experiment, trained.params)
         assert model is not None  # check
         (experiment, params), texts, greedy = model, {}, Sampling(temperature=0.0, top_k=0, top_p=1.0)
@@ -245,7 +272,7 @@ class Samples(Measure):
             [[answer]] = generate_answers(experiment, params, [Request(prompt, most)], greedy, num_samples=1, seed=0)
             completed = prompt.prompting.complete(prompt.text, answer.tokens, experiment.vocab)
             texts[text] = readable(experiment, completed)
-        return texts
+        return Measured(texts)
 
 
 MEASURES: dict[str, type[Measure]] = {
@@ -295,14 +322,29 @@ def tokens_to(loss: float, points: list[tuple[float, float]]) -> float | None:
     return None
 
 
-def _metric(line: Mapping[str, Any], metric: str, name: str) -> float | None:
-    """Returns a field of a JSON line; "by_length.8.exact_match" is a field within a field. None for null."""
-    value: Any = line
-    for part in [metric] if metric in line else metric.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            known = ", ".join(key for key, item in line.items() if isinstance(item, int | float | Mapping))
-            raise ConfigError(f"measure {name}: metric={metric!r} is not in the answer: it has {known}")
-        value = value[part]
+def _heldout_floors(experiment: Experiment, metric: str) -> Mapping[str, float]:
+    return heldout_floors(experiment, open_corpora(experiment, show_progress=False)).get(metric, {})
+
+
+def _measured(line: Mapping[str, Any], metric: str, name: str, floors: Mapping[str, float] | None = None) -> Measured:
+    """Returns a field of a JSON line, with its standard error and its floors where these have fields next to it.
+
+    metric: "spans.8.exact_match" is a field within fields. null is None.
+    floors: in place of those of the line.
+    """
+    *fields, leaf = [metric] if metric in line else metric.split(".")
+    part: Any = line
+    for field in fields:
+        part = part.get(field) if isinstance(part, Mapping) else None
+    if not isinstance(part, Mapping) or leaf not in part:
+        known = ", ".join(key for key, item in line.items() if isinstance(item, int | float | Mapping))
+        raise ConfigError(f"measure {name}: metric={metric!r} is not in the answer: it has {known}")
+    value = part[leaf]
     if value is not None and not isinstance(value, int | float):
         raise ConfigError(f"measure {name}: metric={metric!r} is not a number: {value!r}")
-    return None if value is None else float(value)
+    if floors is None:  # in bits per byte
+        factors = [factor for unit, factor in _PER_BYTE.items() if leaf.endswith(f"{unit}_per_byte")]
+        floors = {floor: of_text * factor for floor, of_text in part.get("floors", {}).items() for factor in factors}
+    before, slash, denoiser = leaf.partition("/")  # of loss/clm it is loss_stderr/clm
+    margin = part.get(f"{before}_stderr{slash}{denoiser}")
+    return Measured(None if value is None else float(value), margin, floors)

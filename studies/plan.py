@@ -1,6 +1,7 @@
 """The plan of a study: the runs of each variant, with equal budgets, checked before the first of them starts."""
 
 import dataclasses
+import functools
 import itertools
 import re
 import shlex
@@ -17,6 +18,7 @@ from studies.measures import SPLIT, VOCABULARY, FineTuning, Measure, make_measur
 from studies.study import Budget, Study, Variant
 from workdir.run_config import flatten
 
+SCRATCH = "no_pretraining"  # the name of fine-tunings without pre-training
 BUDGET_TOLERANCE = 0.02  # a run may differ from the budget by this share, because a step cannot be divided
 _EVALUATIONS = 5  # of a run whose config does not set train.eval_every
 _LINES = 20  # of training metrics
@@ -59,21 +61,46 @@ class PlannedRun:
         return shlex.join(["python", "-m", "train.main", *flags])
 
 
-@dataclasses.dataclass(frozen=True)
-class VariantPlan:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTunings:
+    """The fine-tunings of one seed of a model.
+
+    fine_tunings: measure -> the run that is fine-tuned for it. `fields` lack train.init_from.
+    """
+
+    name: str
+    fine_tunings: dict[str, PlannedRun]
+
+    def fine_tuned_for(self, measure: str) -> str:
+        """The first measure with the same fine-tuning, whose run `measure` shares."""
+        run = self.fine_tunings[measure]
+        return next(name for name, other in self.fine_tunings.items() if other == run)
+
+    @property
+    def distinct_fine_tunings(self) -> list[PlannedRun]:
+        """The runs of `fine_tunings`, each once."""
+        return [run for name, run in self.fine_tunings.items() if self.fine_tuned_for(name) == name]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScratchPlan(FineTunings):
+    """The fine-tunings of `variants` from initial weights: what the measures reach without pre-training."""
+
+    variants: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VariantPlan(FineTunings):
     """The runs of one seed of a variant.
 
     Attributes:
       start: the run from which `main` starts, if any.
-      fine_tunings: measure -> the run that is fine-tuned for it. `fields` lack train.init_from.
       sweep: field -> values; the field has the first of them in `main`.
       num_params: parameters that `main` trains.
     """
 
-    name: str
     start: PlannedRun | None
     main: PlannedRun
-    fine_tunings: dict[str, PlannedRun]
     sweep: dict[str, tuple[Any, ...]]
     num_params: int
     heldout_digest: str
@@ -86,16 +113,6 @@ class VariantPlan:
             return plan.sweep, [{k: v for k, v in run.items() if not _REPORTING.fullmatch(k)} for run in runs]
 
         return trained(self) == trained(other)
-
-    def fine_tuned_for(self, measure: str) -> str:
-        """The first measure with the same fine-tuning, whose run `measure` shares."""
-        run = self.fine_tunings[measure]
-        return next(name for name, other in self.fine_tunings.items() if other == run)
-
-    @property
-    def distinct_fine_tunings(self) -> list[PlannedRun]:
-        """The runs of `fine_tunings`, each once."""
-        return [run for name, run in self.fine_tunings.items() if self.fine_tuned_for(name) == name]
 
     @property
     def stages(self) -> list[PlannedRun]:
@@ -131,6 +148,30 @@ class Plan:
         """See `find_confounders`."""
         return find_confounders(self.study, [variant.main.fields for variant in self.variants.values()])
 
+    @functools.cached_property
+    def scratch(self) -> dict[str, ScratchPlan]:
+        """Name -> fine-tunings without pre-training, each once. Variants whose fine-tunings are equal share them.
+
+        The fine-tunings of variants differ if the variants have other shapes or other attention over inputs. The name
+        is then "no_pretraining_VARIANT", of the first of the variants that share them.
+        """
+        found: list[tuple[list[str], dict[str, PlannedRun]]] = []
+        for name, variant in self.variants.items():
+            if not (runs := variant.fine_tunings):
+                continue
+            same = next((one for one in found if all(one[1].get(m, run) == run for m, run in runs.items())), None)
+            if same is None:
+                found.append(same := ([], {}))
+            same[0].append(name)
+            same[1].update(runs)
+        plans = [
+            ScratchPlan(
+                name=SCRATCH if len(found) == 1 else f"{SCRATCH}_{names[0]}", fine_tunings=runs, variants=tuple(names)
+            )
+            for names, runs in found
+        ]
+        return {plan.name: plan for plan in plans}
+
 
 def find_confounders(study: Study, configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Returns field -> its value in each of `configs`, of the fields that differ beyond the question of the study.
@@ -152,7 +193,7 @@ def find_confounders(study: Study, configs: Sequence[Mapping[str, Any]]) -> dict
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Trains and measures one run of a variant.
+    """Trains and measures one run of a variant, or the fine-tunings of a seed without pre-training (Plan.scratch).
 
     field, value: of a sweep, whose runs are measured by the first measure alone; field is "" otherwise.
     """
@@ -185,8 +226,9 @@ def jobs_of(plan: Plan, worker: int = 0, num_workers: int = 1) -> list[Job]:
             + [Job(name, seed) for seed in seeds]
             for name, variant in plan.variants.items()
         ]
+        parts += [[Job(name, seed) for seed in seeds] for name in plan.scratch]
     else:
-        parts = [[Job(name, seed)] for seed in seeds for name in plan.variants]
+        parts = [[Job(name, seed)] for seed in seeds for name in (*plan.variants, *plan.scratch)]
     if worker >= len(parts):
         raise ConfigError(f"--worker={worker}/{num_workers} has nothing to do: use at most {len(parts)} workers")
     return [job for part in parts[worker::num_workers] for job in part]
@@ -215,7 +257,10 @@ def make_plan(study: Study, overrides: Mapping[str, Any]) -> Plan:
     known = {field for plan in variants.values() for field in flatten(plan.main.fields)}
     if unknown := [field for field in study.varies if field not in known]:
         raise ConfigError(f"varies={unknown[0]!r} is no field of the runs: write it as in 'model.num_layers'")
-    return Plan(study, variants, measures)
+    plan = Plan(study, variants, measures)
+    if taken := plan.scratch.keys() & variants.keys():
+        raise ConfigError(f"variant {taken.pop()} has the name of the fine-tunings without pre-training: rename it")
+    return plan
 
 
 def _plan_variant(

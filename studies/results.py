@@ -2,7 +2,7 @@
 
 DIR/study.json                   the study and the config of every run, as resolved
 DIR/runs/VARIANT-seed0/          a run's workdir; VARIANT-seed0-start: of its start; VARIANT-seed0-MEASURE: of a
-                                     fine-tuning
+                                     fine-tuning, and of one without pre-training, VARIANT being no_pretraining
 DIR/outcomes/VARIANT-seed0.json  an Outcome: what was measured, or why the last try failed
 DIR/logs/VARIANT-seed0.log       what the run printed
 DIR/report.md, figures/          the report
@@ -50,6 +50,8 @@ class Outcome:
       num_params: parameters of the trained model, those of the learner's heads included.
       steps, raw_tokens, flops: totals of the training; of a variant with a start, both stages.
       seconds: of training steps. Differs between machines and starts.
+      margins: measure -> the standard error of its value over held-out documents, where it is known.
+      floors: measure -> the name of a floor (evaluation/floors.py) -> its value, in the unit of the measure.
       swept: the field of a sweep -> the value that the sweep chose.
       commands: the commands that repeat the run and its measures.
       heldout_digest: of the held-out text, equal for runs that compare.
@@ -96,7 +98,9 @@ class Results:
       problems: of every other run of the study.
       sweeps: of all values that sweeps try.
       confounders: Plan.confounders.
-      scratch: complete runs without pre-training, one a seed: a floor of each measure after fine-tuning.
+      scratch: of complete fine-tunings without pre-training, whose `variant` is a name in Plan.scratch: values of the
+        fine-tuned measures alone.
+      scratch_of: variant -> that name, where the variant has a fine-tuned measure.
     """
 
     study: Study
@@ -186,7 +190,7 @@ class StudyFolder:
         """Returns the outcome of a job, of whatever state."""
         file, run = self._file(job), dict(variant=job.variant, seed=job.seed, field=job.field, value=job.value)
         if not file.exists():
-            if self.workdir(job.name).exists or self.workdir(f"{job.name}-start").exists:
+            if any((self.path / "runs").glob(f"{job.name}-*")) or self.workdir(job.name).exists:
                 return Outcome(**run, state="unfinished", reason="the run or its measures are not complete")
             return Outcome(**run, state="missing", reason="the run has not started")
         try:
@@ -204,8 +208,10 @@ class StudyFolder:
     def results(self, plan: Plan, command: str, overrides: Mapping[str, Any]) -> Results:
         """Returns what the runs of the study gave. overrides: those of the command line, for the report."""
         jobs = jobs_of(plan)
-        runs = sorted((job for job in jobs if not job.field), key=lambda job: list(plan.variants).index(job.variant))
+        names = [*plan.variants, *plan.scratch]
+        runs = sorted((job for job in jobs if not job.field), key=lambda job: names.index(job.variant))
         outcomes = [self.outcome(job) for job in runs]
+        complete = [outcome for outcome in outcomes if outcome.state == "complete"]
         variants = {
             name: dataclasses.replace(
                 fields, overrides={field: value for field, value in fields.overrides.items() if field not in overrides}
@@ -215,10 +221,12 @@ class StudyFolder:
         return Results(
             study=dataclasses.replace(plan.study, variants=variants, overrides={**plan.study.overrides, **overrides}),
             command=command,
-            outcomes=[outcome for outcome in outcomes if outcome.state == "complete"],
+            outcomes=[outcome for outcome in complete if outcome.variant in plan.variants],
             problems=[outcome for outcome in outcomes if outcome.state != "complete"],
             sweeps=[self.outcome(job) for job in jobs if job.field],
             confounders=plan.confounders,
+            scratch=[outcome for outcome in complete if outcome.variant in plan.scratch],
+            scratch_of={variant: one.name for one in plan.scratch.values() for variant in one.variants},
         )
 
 

@@ -28,7 +28,7 @@ CODE = {
     "configs": 1_710,
     "contract": 350,
     "data": 4_390,
-    "evaluation": 1_880,
+    "evaluation": 2_030,
     "experiment": 880,
     "files": 330,
     "generate": 780,
@@ -39,7 +39,7 @@ CODE = {
     "plan": 440,
     "run": 1_250,
     "show": 1_000,
-    "studies": 2_460,
+    "studies": 2_900,
     "train": 1_040,
     "workdir": 960,
 }

@@ -172,7 +172,8 @@ def fine_tuning(
 
     The fine-tuned model has the shape, the vocabulary, the precision and the seed of the variant's run, and a decoder
     has the attention over inputs of its training: causal, unless its inputs saw each other. Measures with
-    the same config and overrides share one run. only: as in `heldout_loss`.
+    the same config and overrides share one run. A study also fine-tunes from the initial weights, with each of its
+    seeds: the floor of this measure. only: as in `heldout_loss`.
     """
     return dict(
         kind="fine_tuning",

@@ -11,15 +11,17 @@ times by a token for the first time and c(h) times in total:
 A context that did not occur has the distribution of the shorter context.
 """
 
+import hashlib
 from typing import NamedTuple
 
 import numpy as np
 
 from data.store.store import TokenStore
-from data.windows.documents import Documents
+from data.windows.documents import Documents, MixedDocuments
 
 TRAIN_TOKENS = 1 << 22  # counted at most, so that the start of a run takes no longer for larger corpora
 HELDOUT_TOKENS = 1 << 20  # scored, up to one window more
+_MOST_MODELS = 4  # kept in memory
 
 
 def describe_coverage(store: TokenStore) -> str:
@@ -59,54 +61,93 @@ class TrigramLoss(NamedTuple):
 def trigram_loss(train: Documents, places: np.ndarray, eos: int) -> TrigramLoss:
     """The mean loss, on held-out tokens of one corpus, of a trigram model of its training documents.
 
-    The two tokens before a token are those of its document, also where its window begins between them. Counts up to
-    TRAIN_TOKENS tokens: documents in the order of their digests, which is random and does not depend on the seed, the
-    last one cut.
+    The two tokens before a token are those of its document, also where its window begins between them.
 
     Args:
-      train: the training documents.
+      train: the training documents, as for `trigram_model`.
       places: int64 [n], the held-out tokens' places in the store: Heldout.places(HELDOUT_TOKENS), the tokens that an
         evaluation reads, so that documents have the weights that they have in its loss.
       eos: the token after, and here before, each document.
     """
-    store = train.store
-    counted = _triples(train, TRAIN_TOKENS, eos)
-    scored = _triples_at(places, store, eos)
-    model = TrigramModel(counted, len(store.unigram_counts))
-    return TrigramLoss(float(-np.log(model.probability(*scored)).mean()), len(counted[0]), len(scored[0]))
+    model = trigram_model(train, eos)
+    scored = triples_at(places, train.store, eos)
+    return TrigramLoss(float(-np.log(model.probability(*scored)).mean()), counted_tokens(train), len(scored[0]))
 
 
 class TrigramModel:
-    """A trigram model with Witten-Bell interpolation over the ids 0, ..., `size` - 1; see the module's docstring."""
+    """A trigram model with Witten-Bell interpolation over the ids 0, ..., `size` - 1; see the module's docstring.
 
-    def __init__(self, triples: np.ndarray, size: int):
-        """Counts `triples`, int64 [3, n]: each token, third, after the two tokens before it."""
+    Attributes:
+      no_token: in place of an id of a context, says that no token is known there. Such a context did not occur.
+    """
+
+    def __init__(self, triples: np.ndarray, size: int, is_possible: np.ndarray | None = None):
+        """Counts `triples`, int64 [3, n]: each token, third, after the two tokens before it.
+
+        is_possible: bool [size], the ids that have a probability, which is then among them alone; None: all.
+        """
         if size >= 1 << 21:
             raise ValueError(f"three of {size} ids do not fit an int64")
-        u, v, w = triples
-        self._size = size
-        self._unigram = (np.bincount(w, minlength=size) + 1) / (len(w) + size)
-        self._bigrams = _Counts(v * size + w, size)
-        self._trigrams = _Counts((u * size + v) * size + w, size)
+        self.no_token, self._base = size, size + 1
+        is_possible = np.ones(size, bool) if is_possible is None else is_possible
+        u, v, w = triples[:, is_possible[triples[2]]]
+        self._unigram = (np.bincount(w, minlength=size) + 1) * is_possible / (len(w) + is_possible.sum())
+        self._bigrams = _Counts(v * self._base + w, self._base)
+        self._trigrams = _Counts((u * self._base + v) * self._base + w, self._base)
+
+    def unigram_probability(self, w: np.ndarray) -> np.ndarray:
+        """float64 [n]: p(w) of ids, int64 [n]."""
+        return self._unigram[w]
 
     def probability(self, u: np.ndarray, v: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """float64 [n]: p(w | u v) of ids, int64 [n] each, above 0 for every id."""
-        shorter = self._bigrams.interpolate(v * self._size + w, self._unigram[w])
-        return self._trigrams.interpolate((u * self._size + v) * self._size + w, shorter)
+        """float64 [n]: p(w | u v) of ids, int64 [n] each, above 0 for every id that is possible."""
+        shorter = self._bigrams.interpolate(v * self._base + w, self._unigram[w])
+        return self._trigrams.interpolate((u * self._base + v) * self._base + w, shorter)
+
+
+_MODELS: dict[tuple, TrigramModel] = {}  # of this process, the newest last
+
+
+def trigram_model(
+    documents: Documents | MixedDocuments, eos: int, is_possible: np.ndarray | None = None
+) -> TrigramModel:
+    """Returns the trigram model of training documents. A process counts equal documents once.
+
+    Counts up to TRAIN_TOKENS tokens of each corpus: documents in the order of their digests, which is random and does
+    not depend on the seed, the last one cut.
+
+    is_possible: as for TrigramModel.
+    """
+    possible = b"" if is_possible is None else is_possible.tobytes()
+    parts = [
+        (part.store.content_digest, hashlib.blake2b(part.index.tobytes()).digest()) for part in documents.by_corpus
+    ]
+    key = (eos, possible, TRAIN_TOKENS, *parts)
+    if key not in _MODELS:
+        triples = np.concatenate([_triples(part, TRAIN_TOKENS, eos) for part in documents.by_corpus], axis=1)
+        while len(_MODELS) >= _MOST_MODELS:
+            del _MODELS[next(iter(_MODELS))]
+        _MODELS[key] = TrigramModel(triples, len(documents.by_corpus[0].store.unigram_counts), is_possible)
+    return _MODELS[key]
+
+
+def counted_tokens(documents: Documents | MixedDocuments) -> int:
+    """Returns the number of training tokens that `trigram_model` counts."""
+    return sum(min(int(part.ends(eos=True)[-1]), TRAIN_TOKENS) for part in documents.by_corpus)
 
 
 class _Counts:
-    """How often each n-gram, a packed int64, and its context, the packed ids before the last, occur."""
+    """How often each n-gram, an int64 with digits in base `base`, and its context, the ids before the last, occur."""
 
-    def __init__(self, ngrams: np.ndarray, size: int):
-        self._size = size
+    def __init__(self, ngrams: np.ndarray, base: int):
+        self._base = base
         self._ngrams, self._counts = np.unique(ngrams, return_counts=True)
-        self._contexts, starts, self._types = np.unique(self._ngrams // size, return_index=True, return_counts=True)
+        self._contexts, starts, self._types = np.unique(self._ngrams // base, return_index=True, return_counts=True)
         self._totals = np.add.reduceat(self._counts, starts)
 
     def interpolate(self, ngrams: np.ndarray, shorter: np.ndarray) -> np.ndarray:
         """float64 [n]: the probabilities of `ngrams`, int64 [n], given those of the shorter n-grams, float64 [n]."""
-        contexts = ngrams // self._size
+        contexts = ngrams // self._base
         total, types = (_look_up(self._contexts, values, contexts) for values in (self._totals, self._types))
         count = _look_up(self._ngrams, self._counts, ngrams)
         return np.where(total > 0, (count + types * shorter) / np.maximum(total + types, 1), shorter)
@@ -131,8 +172,11 @@ def _triples(documents: Documents, limit: int, eos: int) -> np.ndarray:
     return triples
 
 
-def _triples_at(places: np.ndarray, store: TokenStore, eos: int) -> np.ndarray:
-    """int64 [3, n]: as `_triples`, of the tokens at `places` in the store, int64 [n]."""
+def triples_at(places: np.ndarray, store: TokenStore, eos: int) -> np.ndarray:
+    """int64 [3, n]: each token at `places` in the store, int64 [n], third, after the two before it in its document.
+
+    EOS in place of the tokens before a document.
+    """
     begins = store.offsets[np.searchsorted(store.offsets, places, side="right") - 1]
     before = (np.where(places - k >= begins, store.tokens[places - k], eos) for k in (2, 1))
     return np.stack([*before, store.tokens[places]]).astype(np.int64)

@@ -8,13 +8,13 @@ from absl import flags
 from jax.sharding import Mesh
 
 from contract.errors import ConfigError
-from data.windows.documents import Documents, MixedDocuments
 from evaluation.probes import PROBES
 from evaluation.probes.probe import Probe
 from evaluation.scorer import LanguageModel, Side, find_denoiser
 from experiment.experiment import Experiment
 from generate.prompts import not_a_language_model
 from models.parameters import Params
+from run.corpus import Corpora
 from run.restore import frozen, language_model
 
 # Flag of a field of the probes -> its kind, and the text of --help; defaults are those of the fields.
@@ -104,23 +104,21 @@ def check_probe(probe: Probe, experiment: Experiment) -> None:
         raise _does_not_fit(probe, experiment)
 
 
-def answer(
-    probe: Probe, experiment: Experiment, params: Params, documents: Documents | MixedDocuments | None, mesh: Mesh
-) -> dict[str, Any]:
+def answer(probe: Probe, experiment: Experiment, params: Params, corpora: Corpora | None, mesh: Mesh) -> dict[str, Any]:
     """Returns the JSON fields of a probe's answer.
 
     Args:
       probe: one that has passed `check_probe`.
       experiment: of the run, or of the other config.
       params: of `experiment`.
-      documents: the held-out documents, for a probe that reads the corpus.
+      corpora: of the run or of the other config, for a probe that reads the corpus.
       mesh: over whose devices rows are split.
 
     Raises ConfigError as `Probe.measure` does.
     """
     trained = language_model(experiment, params) if probe.needs_language_model else frozen(experiment, params)
     assert trained is not None  # check_probe
-    return {"probe": probe.name} | probe.measure(LanguageModel(*trained, mesh), documents)
+    return {"probe": probe.name} | probe.measure(LanguageModel(*trained, mesh), corpora)
 
 
 _CAN: dict[Side, str] = {

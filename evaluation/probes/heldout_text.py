@@ -6,7 +6,7 @@ seed and lengths.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,18 +15,21 @@ from contract import rng
 from contract.errors import ConfigError
 from data.tokenizers.tokenizer import Tokenizer
 from data.windows.documents import Documents, MixedDocuments
+from evaluation.floors import hidden_nats, train_tokens_field
 from evaluation.probes.probe import (
     Probe,
     Unit,
     check_at_least,
     check_unit,
-    hide_each_unit,
     interval_fields,
     ratio_interval,
+    ratio_stderr,
+    unit_spans,
     with_interval,
 )
 from evaluation.scorer import Example, LanguageModel, hide
 from objectives import Denoiser
+from run.corpus import Corpora
 
 _SEED = rng.seed_bits(0, "probe")  # the same for every run, so that all runs are scored on the same text
 _OFFSET, _CHOICE, _SPAN = range(3)  # tags of keys
@@ -138,14 +141,15 @@ class TextProbe(Probe):
         """Returns the first JSON fields: how the text is scored."""
         return {"denoiser": denoiser.name, "length": self.length, "text_only": self.text_only}
 
-    def windows(self, documents: Documents, shortest: int) -> list[Window]:
+    def windows(self, documents: Documents | MixedDocuments, shortest: int) -> list[Window]:
         """Returns the windows, of `shortest` tokens or more.
 
         Raises ConfigError if no document is long enough, and if `length` is above the default and longer than every
         document.
         """
         # Without the first token, which is in no window.
-        longest = int(np.diff(documents.ends(eos=False), prepend=0).max(initial=0)) - 1
+        lengths = [np.diff(part.ends(eos=False), prepend=0) for part in documents.by_corpus]
+        longest = int(np.concatenate(lengths).max(initial=0)) - 1
         most = max(longest, TextProbe.length)
         if self.length > most:
             raise ConfigError(
@@ -154,6 +158,26 @@ class TextProbe(Probe):
         return heldout_windows(
             documents, count=self.num_documents, places=self.places, length=self.length, shortest=shortest
         )
+
+    def score(
+        self,
+        model: LanguageModel,
+        denoiser: Denoiser,
+        windows: Sequence[Window],
+        spans_of: Callable[[Window], Iterable[tuple[int, int]]],
+        corpora: Corpora,
+        per_window: int = 1,
+    ) -> "HiddenText":
+        """Returns `score_windows`, with floors."""
+        found = score_windows(model, denoiser, windows, spans_of, per_window=per_window, text_only=self.text_only)
+        texts = [window.tokens for window in windows]
+        spans = [list(spans_of(window)) for window in windows]
+        floors = hidden_nats(model.experiment, texts, spans, corpora.train_documents, text_only=self.text_only)
+        return dataclasses.replace(found, floors=floors)
+
+    def explained(self, corpora: Corpora) -> dict[str, Any]:
+        """Returns the last JSON fields: how intervals and floors are taken."""
+        return interval_fields("documents") | train_tokens_field(corpora)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,6 +194,7 @@ class HiddenText:
     tokens: np.ndarray  # int64 [n]
     unknown_tokens: np.ndarray  # int64 [n]
     is_exact: np.ndarray  # bool [n]: whether every hidden token is the model's likeliest one
+    floors: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # name -> nats of an n-gram model
 
     def counts(self) -> dict[str, int]:
         """Returns the counts as JSON fields."""
@@ -182,47 +207,69 @@ class HiddenText:
         }
 
     def per_byte(self, prefix: str = "") -> dict[str, Any]:
-        """Returns nats and bits per byte as JSON fields, whose names begin with `prefix`, with their intervals."""
-        return self._ratio(
-            {f"{prefix}nats_per_byte": 1.0, f"{prefix}bits_per_byte": 1 / math.log(2)}, self.nats, self.bytes
-        )
+        """Returns nats and bits per byte as JSON fields, whose names begin with `prefix`, with intervals and floors.
+
+        The floors (evaluation/floors.py) are in bits per byte.
+        """
+        units = {f"{prefix}nats_per_byte": 1.0, f"{prefix}bits_per_byte": 1 / math.log(2)}
+        fields = self._ratio(units, self.nats, self.bytes)
+        if fields and self.floors:
+            floors = {name: self._by_document(nats, self.bytes) for name, nats in self.floors.items()}
+            bits = {name: top.sum() / bottom.sum() / math.log(2) for name, (top, bottom) in floors.items()}
+            fields["floors"] = {name: float(value) for name, value in bits.items()}
+        return fields
 
     def exact_match(self) -> dict[str, Any]:
         """Returns the share of exact windows as JSON fields, with its interval over documents."""
         return self._ratio({"exact_match": 1.0}, self.is_exact, np.ones(len(self.is_exact)))
 
     def _ratio(self, units: dict[str, float], numerators: np.ndarray, denominators: np.ndarray) -> dict[str, Any]:
-        """Returns the ratio of two sums over windows, with its interval over documents, times the factor of each unit.
+        """Returns the ratio of two sums over windows, with its spread over documents, times the factor of each unit.
 
         {} where the denominators are 0.
         """
-        top, bottom = (np.bincount(self.documents, values) for values in (numerators, denominators))
-        top, bottom = top[bottom > 0], bottom[bottom > 0]
+        top, bottom = self._by_document(numerators, denominators)
         if not len(bottom):
             return {}
-        value, interval = float(top.sum() / bottom.sum()), ratio_interval(top, bottom)
+        value = float(top.sum() / bottom.sum())
+        interval, stderr = ratio_interval(top, bottom), ratio_stderr(top, bottom)
         fields: dict[str, Any] = {}
         for name, factor in units.items():
-            fields |= with_interval(name, value * factor, interval and [end * factor for end in interval])
+            scaled = interval and [end * factor for end in interval]
+            fields |= with_interval(name, value * factor, scaled, None if stderr is None else stderr * factor)
         return fields
+
+    def _by_document(self, numerators: np.ndarray, denominators: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the sums over the windows of each document whose denominator is above 0."""
+        top, bottom = (np.bincount(self.documents, values) for values in (numerators, denominators))
+        return top[bottom > 0], bottom[bottom > 0]
 
 
 def score_windows(
     model: LanguageModel,
+    denoiser: Denoiser,
     windows: Sequence[Window],
-    hide_in: Callable[[Window], Iterable[Example]],
+    spans_of: Callable[[Window], Iterable[tuple[int, int]]],
     *,
     per_window: int,
     text_only: bool,
 ) -> HiddenText:
     """Returns what the model predicts of the hidden tokens of `windows`.
 
-    hide_in: the examples of a window, which together hide each of its scored tokens once.
-    per_window: the number of examples of a window, for the progress bar.
+    denoiser: how tokens are hidden.
+    spans_of: start and end of the spans of a window that are hidden one at a time. Each scored token is in one of them.
+    per_window: the number of spans of a window, for the progress bar.
     text_only: as in TextProbe.
     """
     vocab, num_bytes = model.experiment.vocab, model.experiment.tokenizer.num_bytes
-    examples = ((k, example) for k, window in enumerate(windows) for example in hide_in(window))
+
+    def hidden_in(window: Window) -> Iterator[Example]:
+        for start, stop in spans_of(window):
+            example = hide(denoiser, window.tokens, start, stop, vocab)
+            assert example is not None  # the denoiser was chosen because it hides such tokens
+            yield example
+
+    examples = ((k, example) for k, window in enumerate(windows) for example in hidden_in(window))
     nats = np.zeros(len(windows))
     bytes_, tokens, unknown = np.zeros((3, len(windows)), np.int64)
     is_exact = np.ones(len(windows), bool)
@@ -249,16 +296,15 @@ class Continuation(TextProbe):
     name: ClassVar = "continuation"
     sides: ClassVar = ("left",)
 
-    def measure(self, model, documents):
-        denoiser, vocab = self.denoisers(model.experiment)["left"], model.experiment.vocab
+    def measure(self, model, corpora):
+        denoiser = self.denoisers(model.experiment)["left"]
+        windows = self.windows(corpora.heldout_documents, shortest=2)
 
-        def hidden_half(window):
-            text = window.tokens
-            return [hide(denoiser, text, len(text) // 2, len(text), vocab)]
+        def second_half(window):
+            return [(len(window.tokens) // 2, len(window.tokens))]
 
-        windows = self.windows(documents, shortest=2)
-        result = score_windows(model, windows, hidden_half, per_window=1, text_only=self.text_only)
-        return self.described(denoiser) | result.counts() | result.per_byte() | interval_fields("documents")
+        result = self.score(model, denoiser, windows, second_half, corpora)
+        return self.described(denoiser) | result.counts() | result.per_byte() | self.explained(corpora)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -292,21 +338,21 @@ class Infilling(TextProbe):
                 f"side: set --length={max(self.spans) + 2} or more, or shorter --spans"
             )
 
-    def measure(self, model, documents):
-        denoiser, vocab = self.denoisers(model.experiment)["both"], model.experiment.vocab
+    def measure(self, model, corpora):
+        denoiser = self.denoisers(model.experiment)["both"]
         prefix = "" if model.experiment.model.has_decoder else "masked_"
         by_length = {}
         for length in self.spans:
 
-            def hidden_span(window, length=length):
-                return [hide(denoiser, window.tokens, *window.span(length), vocab)]
+            def span(window, length=length):
+                return [window.span(length)]
 
-            windows = self.windows(documents, shortest=length + 2)
-            result = score_windows(model, windows, hidden_span, per_window=1, text_only=self.text_only)
+            windows = self.windows(corpora.heldout_documents, shortest=length + 2)
+            result = self.score(model, denoiser, windows, span, corpora)
             fields = result.counts() | result.exact_match()
             fields["whitespace_span_fraction"] = _whitespace_span_fraction(windows, length, model.experiment.tokenizer)
             by_length[str(length)] = fields | result.per_byte(prefix)
-        return self.described(denoiser) | {"spans": by_length} | interval_fields("documents")
+        return self.described(denoiser) | {"spans": by_length} | self.explained(corpora)
 
 
 def _whitespace_span_fraction(windows: Sequence[Window], length: int, tokenizer: Tokenizer) -> float:
@@ -337,13 +383,13 @@ class PseudoLogLikelihood(TextProbe):
         super().check(experiment)
         check_unit(self.unit)
 
-    def measure(self, model, documents):
+    def measure(self, model, corpora):
         denoiser, vocab = self.denoisers(model.experiment)["both"], model.experiment.vocab
-        windows = self.windows(documents, shortest=2)
+        windows = self.windows(corpora.heldout_documents, shortest=2)
 
-        def hidden_units(window):
-            return hide_each_unit(denoiser, window.tokens, self.unit, vocab)
+        def units(window):
+            return unit_spans(window.tokens, self.unit, vocab)
 
-        result = score_windows(model, windows, hidden_units, per_window=self.length, text_only=self.text_only)
+        result = self.score(model, denoiser, windows, units, corpora, per_window=self.length)
         fields = self.described(denoiser) | {"unit": self.unit} | result.counts() | result.per_byte("pseudo_")
-        return fields | interval_fields("documents")
+        return fields | self.explained(corpora)

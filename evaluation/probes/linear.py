@@ -103,7 +103,7 @@ class Linear(Probe):
             raise ConfigError("--probe=linear needs scikit-learn: pip install -e '.[linear]'") from None
         self._read()
 
-    def measure(self, model, documents):
+    def measure(self, model, corpora):
         train, test = self._read()
         classes, labels = np.unique(train.labels, return_inverse=True)
         test_labels = np.searchsorted(classes, test.labels)

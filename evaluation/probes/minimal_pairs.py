@@ -25,6 +25,7 @@ from evaluation.probes.probe import (
     hide_each_unit,
     interval_fields,
     mean_interval,
+    mean_stderr,
     with_interval,
 )
 from evaluation.scorer import Example, LanguageModel, Side, find_denoiser, hide
@@ -91,7 +92,7 @@ class MinimalPairs(Probe):
                 remedy = "remove it, or add --score=pseudo_log_likelihood" if can else "remove it"
                 raise ConfigError(f"--unit={self.unit} has no effect on the score log_likelihood: {remedy}")
 
-    def measure(self, model, documents):
+    def measure(self, model, corpora):
         found = read_pairs(self.path, self.group)
         pairs = draw_pairs(found, self.limit)
         tokenizer = model.experiment.tokenizer
@@ -136,15 +137,19 @@ class MinimalPairs(Probe):
         values = (np.sign(difference) + 1) / 2
         names, groups = np.unique([pair.group for pair in pairs], return_inverse=True)
         fields = {"denoiser": denoiser.name} | ({"unit": unit} if score == "pseudo_log_likelihood" else {})
-        fields |= with_interval("accuracy", float(values.mean()), mean_interval(values, groups))
+        fields |= _with_spread(values, groups)
         fields["ties"] = int((difference == 0).sum())
         fields["groups"] = {
-            str(name): {"pairs": len(own)}
-            | with_interval("accuracy", float(own.mean()), mean_interval(own, np.zeros(len(own), int)))
+            str(name): {"pairs": len(own)} | _with_spread(own, np.zeros(len(own), int))
             for k, name in enumerate(names)
             if name and len(own := values[groups == k])
         }
         return fields
+
+
+def _with_spread(values: np.ndarray, groups: np.ndarray) -> dict[str, Any]:
+    """Returns the JSON fields of the accuracy of pairs. values: float [n]. groups: int [n]."""
+    return with_interval("accuracy", float(values.mean()), mean_interval(values, groups), mean_stderr(values, groups))
 
 
 def read_pairs(path: str, group_field: str | None) -> list[Pair]:

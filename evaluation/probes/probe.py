@@ -5,6 +5,7 @@ A probe is a frozen dataclass whose fields are flags of `python -m train.evaluat
 
 import abc
 import dataclasses
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -14,11 +15,12 @@ from scipy import stats
 
 from contract.errors import ConfigError
 from contract.vocab import Vocab
-from data.windows.documents import Documents
 from evaluation.scorer import Example, LanguageModel, Side, find_denoiser, hide
 from experiment.experiment import Experiment
 from objectives import Denoiser
 from objectives.algebra.words import word_starts
+from run.corpus import Corpora
+from run.evaluation import standard_error
 
 MOST = 2**31 - 1  # of flags that are numbers: positions and counts are int32
 CONFIDENCE = 0.95
@@ -41,16 +43,16 @@ class Probe(abc.ABC):
     mode: str | None = None
 
     name: ClassVar[str]  # the value of --probe
-    reads_corpus: ClassVar[bool] = True  # whether `measure` needs held-out documents
+    reads_corpus: ClassVar[bool] = True  # whether `measure` needs documents
     needs_language_model: ClassVar[bool] = True  # False: `measure` gets the Transformer without its output head
     sides: ClassVar[tuple[Side, ...]]  # what the model must see, at least one of them; (): nothing is hidden
 
     @abc.abstractmethod
-    def measure(self, model: LanguageModel, documents: Documents | None) -> dict[str, Any]:
+    def measure(self, model: LanguageModel, corpora: Corpora | None) -> dict[str, Any]:
         """Returns the JSON fields of the answer.
 
-        documents: the held-out documents; None if not `reads_corpus`. Raises ConfigError for text that does not suit
-        the probe or the model.
+        corpora: the held-out documents, and the training documents, of which floors are; None if not `reads_corpus`.
+        Raises ConfigError for text that does not suit the probe or the model.
         """
 
     def check(self, experiment: Experiment) -> None:  # noqa: B027  optional
@@ -85,15 +87,20 @@ def check_unit(unit: str) -> None:
         raise ConfigError(f"--unit={unit} must be token or word")
 
 
-def hide_each_unit(denoiser: Denoiser, text: np.ndarray, unit: Unit, vocab: Vocab) -> Iterator[Example]:
-    """Yields `text`, int32 [n], with one token or one word hidden at a time, from the first to the last one."""
+def unit_spans(text: np.ndarray, unit: Unit, vocab: Vocab) -> list[tuple[int, int]]:
+    """Returns start and end of each token or word of `text`, int32 [n]."""
     if unit == "token":
         starts = np.arange(len(text))
     else:
         is_ordinary = (text >= vocab.content_start) & (text < vocab.content_end)
         starts = np.union1d(np.flatnonzero(word_starts(text[None], is_ordinary[None], vocab)[0]), [0])
         starts = np.union1d(starts, np.flatnonzero(~is_ordinary))
-    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(text)], strict=True):
+    return list(zip(starts.tolist(), [*starts[1:].tolist(), len(text)], strict=True))
+
+
+def hide_each_unit(denoiser: Denoiser, text: np.ndarray, unit: Unit, vocab: Vocab) -> Iterator[Example]:
+    """Yields `text`, int32 [n], with one token or one word hidden at a time, from the first to the last one."""
+    for start, stop in unit_spans(text, unit, vocab):
         example = hide(denoiser, text, start, stop, vocab)
         assert example is not None  # the denoiser was chosen because it hides tokens within a text
         yield example
@@ -121,6 +128,15 @@ def ratio_interval(numerators: np.ndarray, denominators: np.ndarray) -> Interval
         return top.sum(axis) / bottom.sum(axis)
 
     return _bootstrap((numerators, denominators), ratio, paired=True)
+
+
+def ratio_stderr(numerators: np.ndarray, denominators: np.ndarray) -> float | None:
+    """Returns the standard error of the same ratio, over documents. Arguments as above.
+
+    None for one document, and for documents with equal ratios.
+    """
+    stderr = standard_error(numerators[None], denominators[None])
+    return stderr if stderr > 0 else None  # NaN for one document
 
 
 def mean_interval(values: np.ndarray, strata: np.ndarray) -> Interval | None:
@@ -160,9 +176,20 @@ def _bootstrap(data, statistic: Callable[..., np.ndarray], *, paired: bool) -> I
     return Interval(float(found.low), float(found.high))
 
 
-def with_interval(name: str, value: float, interval: Sequence[float] | None) -> dict[str, Any]:
-    """Returns a value and its interval as JSON fields; the interval is null if there are too few data for one."""
-    return {name: value, f"{name}_interval": None if interval is None else list(interval)}
+def mean_stderr(values: np.ndarray, strata: np.ndarray) -> float | None:
+    """Returns the standard error of the same mean. Arguments as above.
+
+    None where a stratum has one value, and where the values of each stratum are equal.
+    """
+    groups = [values[strata == stratum] for stratum in np.unique(strata)]
+    if min(map(len, groups)) < 2 or not any(np.ptp(group) for group in groups):
+        return None
+    return math.sqrt(sum(len(group) * group.var(ddof=1) for group in groups)) / len(values)
+
+
+def with_interval(name: str, value: float, interval: Sequence[float] | None, stderr: float | None) -> dict[str, Any]:
+    """Returns a value, its interval and its standard error as JSON fields; null where data are too few for them."""
+    return {name: value, f"{name}_interval": None if interval is None else list(interval), f"{name}_stderr": stderr}
 
 
 def interval_fields(unit: str) -> dict[str, Any]:

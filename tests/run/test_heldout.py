@@ -53,6 +53,7 @@ def scored(groups, denoiser_ids, documents, shared=()):
         groups=np.array(groups),
         denoiser_ids=np.array(denoiser_ids),
         documents=np.array(documents),
+        texts=np.ones(len(documents), int),
         shared_by=np.zeros(len(shared), int),
         shared=np.array(shared, int).reshape(-1, 2),
     )
@@ -87,6 +88,24 @@ def test_sums_by_denoiser_and_document_by_hand():
     assert metrics["loss"] == pytest.approx(loss)
     residuals = np.array([1 - 9 / 8 * 2, 8 - 9 / 8 * 6])
     assert metrics["loss_stderr/a"] == pytest.approx(math.sqrt(2 * np.square(residuals).sum()) / 8)
+    # Correct, and scored tokens: document 7: 0 of 2 / 4 + 3 / 8, document 9: 1 / 4 of 6 / 4 + 1 / 8.
+    assert metrics["accuracy"] == pytest.approx(0.1)
+    assert metrics["accuracy_stderr"] == pytest.approx(math.sqrt(2 * 2 * 0.0875**2) / 2.5)
+
+
+def test_the_standard_error_of_bits_per_byte_is_that_of_their_ratio():
+    """Every token spells two bytes."""
+    sums = DocumentSums(Heldout(), {"a": (0,), "b": (1,)}, byte_metric="bits_per_byte")
+    for n, (loss, weight) in enumerate([([1, 0, 2, 6], [2, 0, 2, 3]), ([6, 0, 0, 1], [4, 0, 0, 1])]):
+        by_group = {
+            "loss_sum_by_group": loss,
+            "weight_sum_by_group": weight,
+            "bytes_sum_by_group": [2 * w for w in weight],
+        }
+        sums.add(n, {name: np.array(values, np.float32) for name, values in by_group.items()})
+    metrics = sums.metrics({})
+    for name in ("", "_stderr"):
+        assert metrics[f"bits_per_byte{name}"] == pytest.approx(metrics[f"loss{name}"] / 2 / math.log(2))
 
 
 def standard_error(loss, weight, documents, shared=()):

@@ -16,7 +16,7 @@ from contract.errors import ConfigError
 from studies import jobs
 from studies.__main__ import main
 from studies.jobs import chosen_values, do_job
-from studies.measures import Trained, finished_lines, make_measure
+from studies.measures import Measured, Trained, finished_lines, make_measure
 from studies.plan import Job, make_plan
 from studies.results import Outcome, StudyFolder
 from tests.studies.studies import on, small_fields, small_study, write_study
@@ -87,7 +87,8 @@ def finished(corpus, tmp_path_factory):
 def test_a_study_leaves_an_outcome_for_each_run_and_a_report(finished):
     _, out = finished
     outcomes = outcomes_of(out)
-    assert list(outcomes) == ["fast-seed0", "fast-seed1", "slow-seed0", "slow-seed1"]
+    scratch = ["no_pretraining-seed0", "no_pretraining-seed1"]
+    assert list(outcomes) == ["fast-seed0", "fast-seed1", *scratch, "slow-seed0", "slow-seed1"]
     first = outcomes["slow-seed0"]
     assert set(first["values"]) == {"loss", "under_prefix_lm", "continuation", "accuracy", "macro_f1", "reached"}
     assert first["values"]["reached"] == first["curve"]["raw_tokens"][0]
@@ -95,11 +96,44 @@ def test_a_study_leaves_an_outcome_for_each_run_and_a_report(finished):
     assert first["raw_tokens"] == 512 and first["curve"]["raw_tokens"][-1] == 512
     assert first["values"]["loss"] == first["curve"]["loss"][-1] != outcomes["slow-seed1"]["values"]["loss"]
     runs = {path.name for path in (out / "runs").iterdir() if path.is_dir()}
-    assert runs == {f"{run}{suffix}" for run in outcomes for suffix in ("", "-accuracy")}  # macro_f1 shares the run
+    expected = {f"{run}{suffix}" for run in outcomes for suffix in ("", "-accuracy")}  # macro_f1 shares the run
+    assert runs == expected - set(scratch)
     report = (out / "report.md").read_text()
     for name in ("loss", "not_reached", "speed", "curves"):
         assert (out / "figures" / f"{name}.svg").exists() == (name != "not_reached")
     assert "prompt: def f(" in report and "not_reached" in report
+
+
+def test_an_outcome_has_floors_and_margins(finished):
+    _, out = finished
+    outcomes = outcomes_of(out)
+    first, last = outcomes["slow-seed0"], Workdir(out / "runs" / "slow-seed0").metrics("eval")[-1]
+    assert first["margins"]["loss"] == last["loss_stderr"] and first["margins"]["accuracy"] > 0
+    assert first["margins"].keys() == {"loss", "under_prefix_lm", "continuation", "accuracy"}
+    assert first["floors"].keys() == {"loss", "continuation", "accuracy", "macro_f1"}  # of CLM's own loss, no other
+    assert first["floors"]["loss"]["trigram"] < first["floors"]["loss"]["unigram"] < first["values"]["loss"]
+    assert first["floors"]["continuation"].keys() == {"unigram", "trigram"}
+    assert first["floors"]["accuracy"].keys() == {"majority class"}
+    assert first["floors"]["macro_f1"].keys() == {"class frequencies"}
+    assert first["floors"] == outcomes["fast-seed1"]["floors"]  # they depend on the text alone
+
+
+def test_fine_tunings_without_pretraining_are_outcomes_of_their_own(finished):
+    _, out = finished
+    outcomes, folder = outcomes_of(out), StudyFolder(out)
+    scratch = outcomes["no_pretraining-seed1"]
+    assert scratch["values"].keys() == {"accuracy", "macro_f1"} and scratch["curve"]["loss"] == []
+    of_accuracy = {"accuracy", "macro_f1"}
+    assert {name: scratch["floors"][name] for name in of_accuracy} == {
+        name: outcomes["slow-seed1"]["floors"][name] for name in of_accuracy
+    }
+    config, tuned = (folder.workdir(f"{name}-seed1-accuracy").config() for name in ("no_pretraining", "slow"))
+    assert config["seed"] == tuned["seed"] == 1 and config["model"] == tuned["model"]
+    assert config["data"] == tuned["data"] and config["optimizer"] == tuned["optimizer"]
+    assert config["train"].pop("init_from") == "" != tuned["train"].pop("init_from")
+    assert config["train"] == tuned["train"]
+    [command] = scratch["commands"]
+    assert "init_from" not in command and "--config.seed=1" in command
 
 
 def test_the_command_of_an_outcome_repeats_the_run(finished, tmp_path, monkeypatch):
@@ -119,7 +153,7 @@ def test_a_finished_study_repeats_nothing(finished, quick, monkeypatch, capsys):
     study, out = finished
     before = {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*") if file.is_file()}
     run_command(monkeypatch, study, out)
-    assert "4 of 4 runs are complete already" in capsys.readouterr().out
+    assert "6 of 6 runs are complete already" in capsys.readouterr().out
     assert before == {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*") if file.is_file()}
 
 
@@ -128,7 +162,7 @@ def test_a_finished_study_repeats_nothing(finished, quick, monkeypatch, capsys):
     [
         (["--config.optimizer.b2=0.9"], "has another study than .* runs.slow.main.optimizer.b2 is 0.98 there and 0.9"),
         (["--worker=2/2"], "--worker=2/2 must be i/n"),
-        (["--worker=4/5"], "--worker=4/5 has nothing to do: use at most 4 workers"),
+        (["--worker=6/7"], "--worker=6/7 has nothing to do: use at most 6 workers"),
         (["--report", "--out=nowhere"], "nowhere is not the folder of a study"),
         (["--out=configs"], "has other files and no study"),
         (["--seeds=0"], "--seeds=0 must be 1 or more"),
@@ -247,7 +281,7 @@ def test_a_damaged_outcome_is_named_in_the_report_and_measured_again(finished, t
     text = (copy / "report.md").read_text()
     assert "3 of 4 runs are complete" in text and "has a value that is not finite" in text
     run_command(monkeypatch, study, copy)
-    assert "3 of 4 runs are complete already" in capsys.readouterr().out
+    assert "5 of 6 runs are complete already" in capsys.readouterr().out
     again, before = (outcomes_of(folder)["slow-seed0"] for folder in (copy, out))
     assert again["values"] == before["values"] and again["state"] == "complete"
 
@@ -270,9 +304,8 @@ def write_metrics(folder, **line):
 def test_tokens_to_a_loss_include_those_of_the_start(tmp_path):
     start, main = write_metrics(tmp_path / "start", raw_tokens=1000), write_metrics(tmp_path / "main")
     measure = make_measure("reach", dict(kind="tokens_to_loss", loss=2.5, better="lower"))
-    assert measure.value("reach", Trained(main, start, {})) == 1300
-    assert measure.value("reach", Trained(main, None, {})) == 300
-    assert make_measure("loss", heldout_loss()).value("loss", Trained(main, None, {})) == 2.0
+    assert measure.measure("reach", Trained(main, start, {})) == Measured(1300)
+    assert measure.measure("reach", Trained(main, None, {})) == Measured(300)
     with pytest.raises(ConfigError, match=r"lacks the evaluation of step 4: delete it to train the run again"):
         finished_lines(write_metrics(tmp_path / "main", step=2))
 

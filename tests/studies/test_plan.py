@@ -1,5 +1,6 @@
 """The plan of a study: equal budgets, and errors before the first run starts."""
 
+import dataclasses
 import shlex
 
 import pytest
@@ -11,6 +12,7 @@ from experiment.experiment import make_experiment
 from run.corpus import open_corpora
 from studies.dry_run import print_plan
 from studies.plan import Job, PlannedRun, fine_tuning_fields, jobs_of, make_plan, with_fields
+from studies.results import Outcome, StudyFolder
 from tests.studies.studies import SMALL, on, small_study
 
 DECODER = SMALL | {"model.architecture": "decoder_only"}
@@ -167,6 +169,85 @@ def test_fine_tuning_longer_than_the_learned_positions_is_refused(corpus):
     overrides = {**SMALL, **on(corpus), "model.positions": "learned", "data.targets_length": 32}
     with pytest.raises(ConfigError, match=r"measure accuracy does not fit: .*position"):
         make_plan(small_study(corpus, overrides=overrides, measures={"accuracy": fine_tuning()}), {})
+
+
+def fine_tuned(corpus, **changes):
+    """A study with two fine-tuned measures that share a run."""
+    labelled = on(corpus) | {"data.source": "jsonl", "data.path": str(corpus / "labelled.jsonl")}
+    overrides = labelled | {"objective.classes": ("a", "b"), "train.steps": 3, "optimizer.warmup_steps": 1}
+    measures = {
+        "loss": heldout_loss(),
+        "accuracy": fine_tuning("accuracy", overrides=overrides),
+        "f1": fine_tuning("macro_f1", overrides=overrides),
+    }
+    return small_study(corpus, **{"measures": measures} | changes)
+
+
+def test_fine_tunings_without_pretraining_are_planned_once_a_seed(corpus, capsys):
+    plan = make_plan(fine_tuned(corpus), {})
+    [scratch] = plan.scratch.values()
+    assert (scratch.name, scratch.variants) == ("no_pretraining", ("slow", "fast"))
+    assert scratch.fine_tunings == plan.variants["slow"].fine_tunings and set(scratch.fine_tunings) == {
+        "accuracy",
+        "f1",
+    }
+    assert scratch.distinct_fine_tunings == [scratch.fine_tunings["accuracy"]]
+    names = [job.name for job in jobs_of(plan)]
+    assert names == [f"{name}-seed{seed}" for seed in (0, 1) for name in ("slow", "fast", "no_pretraining")]
+    print_plan(plan, jobs_of(plan))
+    [row] = [line.split() for line in capsys.readouterr().out.splitlines() if "no_pretraining" in line]
+    assert row[:2] == ["no_pretraining", "2"] and "3" in row  # steps of a fine-tuning
+    assert make_plan(small_study(corpus), {}).scratch == {}
+
+
+def test_results_have_the_floor_without_pretraining(corpus, tmp_path):
+    plan, folder = make_plan(fine_tuned(corpus), {}), StudyFolder(tmp_path)
+    folder.begin(plan, {})
+    done, failed = (Job("no_pretraining", seed) for seed in (0, 1))
+    folder.write(done, Outcome(variant="no_pretraining", seed=0, values={"accuracy": 0.5}))
+    folder.write(failed, Outcome(variant="no_pretraining", seed=1, state="failed", reason="killed"))
+    results = folder.results(plan, "", {})
+    assert results.outcomes == [] and [run.values for run in results.scratch] == [{"accuracy": 0.5}]
+    assert results.scratch_of == {"slow": "no_pretraining", "fast": "no_pretraining"}
+    problems = [(run.variant, run.seed, run.state) for run in results.problems]
+    assert problems[-1] == ("no_pretraining", 1, "failed") and len(problems) == 5
+    folder.remove(failed)
+    (tmp_path / "runs" / "no_pretraining-seed1-accuracy").mkdir()
+    assert folder.outcome(failed).state == "unfinished"
+
+
+def test_models_that_differ_have_their_own_floor_without_pretraining(corpus):
+    variants = {
+        "slow": variant(),
+        "wide": variant({"model.d_ff": 32}),
+        "fast": variant({"optimizer.learning_rate": 0.01}),
+        "both_sides": variant({"data.bidirectional_inputs": True}, config="configs/prefix_lm.py"),
+        "not_tuned": variant({"optimizer.b2": 0.9}),
+    }
+    study = fine_tuned(corpus, variants=variants, budget=raw_tokens(3840))
+    tuned = tuple(name for name in variants if name != "not_tuned")
+    measures = {name: fields | ({} if name == "loss" else {"only": tuned}) for name, fields in study.measures.items()}
+    plan = make_plan(dataclasses.replace(study, measures=measures), {})
+    names = {name: scratch.variants for name, scratch in plan.scratch.items()}
+    assert names == {
+        "no_pretraining_slow": ("slow", "fast"),
+        "no_pretraining_wide": ("wide",),
+        "no_pretraining_both_sides": ("both_sides",),
+    }
+    assert plan.scratch["no_pretraining_wide"].fine_tunings["accuracy"].fields["model"]["d_ff"] == 32
+
+
+def test_a_sweep_leaves_the_floor_without_pretraining_to_one_worker(corpus):
+    sweep = {"optimizer.learning_rate": [1e-3, 2e-3]}
+    variants = {"slow": variant(), "fast": variant({"optimizer.b2": 0.9}, sweep=sweep)}
+    jobs = jobs_of(make_plan(fine_tuned(corpus, variants=variants), {}), 2, 3)
+    assert jobs == [Job("no_pretraining", 0), Job("no_pretraining", 1)]
+
+
+def test_the_name_of_the_floor_is_taken(corpus):
+    variants = {"slow": variant(), "no_pretraining": variant({"optimizer.b2": 0.9})}
+    with pytest.raises(ConfigError, match="variant no_pretraining has the name of the fine-tunings without"):
+        make_plan(fine_tuned(corpus, variants=variants), {})
 
 
 def test_a_dry_run_prints_the_plan(corpus, capsys):

@@ -44,16 +44,16 @@ def test_bytes_are_those_of_the_raw_text_and_unknown_tokens_are_not_scored(model
         for k, text in enumerate(texts)
     ]
 
-    def hidden_end(window):
-        return [hide(denoiser, window.tokens, len(given), len(window.tokens), vocab)]
-
-    found = score_windows(model, windows, hidden_end, per_window=1, text_only=False)
+    found = score_windows(
+        model, denoiser, windows, lambda window: [(len(given), len(window.tokens))], per_window=1, text_only=False
+    )
     assert found.unknown_tokens.tolist() == [0, 1]
     # The space before a word is part of its piece. Of " fox é over" the letter é, two bytes, is not counted.
     assert found.bytes.tolist() == [len(texts[0]), len(texts[1].encode()) - 2]
     assert found.tokens.tolist() == [len(window.tokens) - len(given) - k for k, window in enumerate(windows)]
     # All hidden tokens, the unknown one included, given those before them.
-    [(_, _, scores)] = model.score_with_bar(enumerate(hidden_end(windows[1])), 1)
+    text = windows[1].tokens
+    [(_, _, scores)] = model.score_with_bar([(0, hide(denoiser, text, len(given), len(text), vocab))], 1)
     is_known = windows[1].tokens[len(given) :] != vocab.unk
     assert found.nats[1] == pytest.approx(scores.nats[is_known].sum()) and not is_known.all()
 

@@ -1,10 +1,12 @@
 """Intervals that contain the true value about as often as they say, and none where the data do not determine them."""
 
+import math
+
 import numpy as np
 import pytest
 
 from evaluation.probes import probe
-from evaluation.probes.probe import mean_interval, ratio_interval
+from evaluation.probes.probe import mean_interval, mean_stderr, ratio_interval, ratio_stderr
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +57,14 @@ def test_data_that_do_not_determine_a_spread_have_no_interval():
     assert mean_interval(np.append(values, 1.0), np.append(strata, 5)) is None, "a group of one pair"
     assert ratio_interval(np.arange(1.0, 10.0), np.arange(1.0, 10.0)) is None, "equal ratios"
     assert mean_interval(np.repeat([1.0, 0.0], [30, 70]), np.repeat([0, 1], [30, 70])) is None, "equal in each group"
+
+
+def test_standard_errors_by_hand():
+    """Documents of 2 and 6 bytes with 1 and 5 nats: 6 / 8 nats a byte, and residuals of -0.5 and 0.5."""
+    assert ratio_stderr(np.array([1.0, 5.0]), np.array([2.0, 6.0])) == pytest.approx(math.sqrt(2 * (0.25 + 0.25)) / 8)
+    assert ratio_stderr(np.array([1.0]), np.array([2.0])) is None
+    assert ratio_stderr(np.array([1.0, 3.0]), np.array([2.0, 6.0])) is None, "equal ratios"
+    values, strata = np.array([0.0, 1.0, 1.0, 1.0]), np.array([0, 0, 1, 1])
+    assert mean_stderr(values, 0 * strata) == pytest.approx(math.sqrt(4 * 0.25) / 4)
+    assert mean_stderr(values, strata) == pytest.approx(math.sqrt(2 * 0.5) / 4), "the second group has no spread"
+    assert mean_stderr(values[:3], strata[:3]) is None, "a group of one pair"
