@@ -154,6 +154,8 @@ def _measured(results: Results, name: str, families: int) -> Measured:
     at_floor = dict[str, str]()
     for variant, of_seeds in values.items():
         for floor, value in floors.items():
+            if floor.startswith(NO_PRETRAINING) and floor != _no_pretraining(results, variant):
+                continue  # of variants with another shape
             is_tested = of_seeds and not own and not counts and variant not in at_floor
             if is_tested and not is_better_than(of_seeds, value, fields["better"], len(values)):
                 at_floor[variant] = floor
@@ -182,14 +184,22 @@ def _floors(results: Results, name: str) -> dict[str, float | Values]:
     fields = results.study.measures[name]
     floors: dict[str, float | Values] = {}
     floors |= next((run.floors[name] for run in results.outcomes if name in run.floors), {})
-    scratch = {run.seed: run.values[name] for run in results.scratch if name in run.values}
-    if fields["kind"] == "fine_tuning" and scratch:
-        floors[NO_PRETRAINING] = scratch
-
+    for variant in results.study.variants if fields["kind"] == "fine_tuning" else ():
+        runs = [run for run in results.scratch if run.variant == results.scratch_of.get(variant)]
+        if of_seeds := {run.seed: run.values[name] for run in runs if name in run.values}:
+            floors[_no_pretraining(results, variant)] = of_seeds
     heights = {floor: summarize_floor(value).mean or 0.0 for floor, value in floors.items()}
     return {
         floor: floors[floor] for floor in sorted(floors, key=heights.__getitem__, reverse=fields["better"] == "lower")
     }
+
+
+def _no_pretraining(results: Results, variant: str) -> str:
+    """Returns the name of the floor of a variant without pre-training. Variants with other shapes have another one."""
+    if len(set(results.scratch_of.values())) < 2:
+        return NO_PRETRAINING
+    name = results.scratch_of.get(variant, "")
+    return f"{NO_PRETRAINING}, as {next(one for one in results.study.variants if results.scratch_of.get(one) == name)}"
 
 
 def summarize_floor(value: float | Values) -> Summary:

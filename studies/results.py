@@ -110,6 +110,7 @@ class Results:
     sweeps: Sequence[Outcome]
     confounders: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     scratch: Sequence[Outcome] = ()
+    scratch_of: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def of(self, variant: str) -> list[Outcome]:
         """Returns the complete runs of a variant, by seed."""
