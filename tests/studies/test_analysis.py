@@ -72,9 +72,25 @@ def test_no_pretraining_is_a_floor_of_fine_tuning():
         measures={"accuracy": fine_tuning(), "loss": heldout_loss(config="configs/mlm.py")},
     )
     scratch = [make_outcome("no_pretraining", seed, {"accuracy": 0.5 + seed / 100, "loss": 9.0}) for seed in range(3)]
-    accuracy, loss = analyse(dataclasses.replace(results, scratch=scratch))
+    scratch_of = dict.fromkeys(values, "no_pretraining")
+    accuracy, loss = analyse(dataclasses.replace(results, scratch=scratch, scratch_of=scratch_of))
     assert accuracy.floors == {NO_PRETRAINING: {0: 0.5, 1: 0.51, 2: 0.52}} and not loss.floors
     assert accuracy.at_floor == {"same": "no pre-training"}
+
+
+def test_the_floor_without_pre_training_is_that_of_a_variant_s_own_shape():
+    values = {"base": [0.60, 0.61, 0.62], "wide": [0.70, 0.72, 0.71]}
+    results = make_results({"accuracy": values}, measures={"accuracy": fine_tuning()})
+    names = {"base": "no_pretraining_base", "wide": "no_pretraining_wide"}
+    heights = {"no_pretraining_base": 0.5, "no_pretraining_wide": 0.7}
+    scratch = [
+        make_outcome(name, seed, {"accuracy": height + seed / 100})
+        for name, height in heights.items()
+        for seed in range(3)
+    ]
+    [accuracy] = analyse(dataclasses.replace(results, scratch=scratch, scratch_of=names))
+    assert [*accuracy.floors] == [f"{NO_PRETRAINING}, as base", f"{NO_PRETRAINING}, as wide"]
+    assert accuracy.at_floor == {"wide": f"{NO_PRETRAINING}, as wide"}  # base is below it too, and is not compared
 
 
 def test_a_variant_with_diverged_runs_has_no_test_of_means_and_fails_in_a_success_rate():
