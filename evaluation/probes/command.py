@@ -19,7 +19,16 @@ from run.restore import language_model
 
 # Flag of a field of the probes -> its kind, and the text of --help; defaults are those of the fields.
 _FIELDS: dict[str, tuple[Callable[..., Any], str]] = {
-    "path": (flags.DEFINE_string, "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line."),
+    "path": (
+        flags.DEFINE_string,
+        "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line. exact_match: one with 'prompt' and "
+        "'response'. Default: the held-out documents with a prompt.",
+    ),
+    "order": (
+        flags.DEFINE_string,
+        "exact_match, encoders: which mask is filled in first: margin, probability, left_to_right or once (all "
+        "together). Default: margin.",
+    ),
     "group": (flags.DEFINE_string, "minimal_pairs: the key of a pair's group. Default: group, if there."),
     "score": (
         flags.DEFINE_string,
