@@ -1,14 +1,14 @@
 """What the configs of the gym have in common: the objectives that a preset names, and one small model for all of them.
 
-clm                     next token, of prompt and answer
-sft                     next token, of the answer alone
-prefix_lm               the second part of an instance, given the first, at a random place
-span_corruption         T5's spans; with random_roll=False the last tokens of an instance are always hidden
-span_corruption_roll    the same spans at random places
-multi_token_prediction  the next four tokens
-mlm                     BERT's masks: 15% of the tokens
-mlm_50                  the same with 50%
-mlm_u                   a share that is uniform in [0, 1] for each instance, masks only
+Presets:
+  clm                     the next token, of prompt and answer
+  sft                     the next token, of the answer alone
+  prefix_lm               the rest of an instance after a random place
+  span_corruption         half of the tokens in spans of 8 on average (UL2's x2), the last one at the end of an instance
+  span_corruption_roll    the same spans at random places
+  multi_token_prediction  the next four tokens
+  mlm, mlm_50             BERT's masks: 15% of the tokens, or 50%
+  mlm_u                   masks for a share of the tokens that is drawn for each instance, uniform in [0, 1]
 """
 
 from typing import Any
@@ -17,7 +17,8 @@ from ml_collections import ConfigDict
 
 from configs import architectures, base, clm, mlm, multi_token_prediction, prefix_lm, sft, span_corruption
 
-_SPANS = span_corruption.get_config().objective.to_dict()
+_T5 = span_corruption.get_config().objective.to_dict()
+_SPANS = _T5 | {"noise_density": 0.5, "mean_noise_span_length": 8.0}  # T5's hide less than an answer
 _MLM = {"name": "mlm", **mlm.VARIANTS["bert"]}
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "clm": clm.get_config().objective.to_dict(),
@@ -52,7 +53,7 @@ def gym(preset: str, path: str, *, inputs_length: int, steps: int) -> ConfigDict
     config.data.documents = "whole" if preset == "sft" else "split"
     config.data.bidirectional_inputs = preset == "prefix_lm" or "span" in preset
     config.data.inputs_length = inputs_length
-    config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 4})
+    config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 2})
     config.model.architecture = "encoder_only" if config.objective.name == "mlm" else "decoder_only"
     config.loss.z_loss = 0.0
     config.train.batch_size = 64
