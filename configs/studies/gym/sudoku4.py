@@ -30,6 +30,6 @@ def get_study():
                 better_than=[("mlm_u", "clm")],
             ),
         ],
-        notes="The first measure fills in the cell with the largest margin first; a decoder writes the cells by row. 4 x 4 cells, "
-        "where the papers have 9 x 9.",
+        notes="The first measure fills in the cell with the largest margin first; a decoder writes the cells by row. "
+        "4 x 4 cells, where the papers have 9 x 9.",
     )
