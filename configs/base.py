@@ -21,7 +21,8 @@ def get_config() -> ConfigDict:
     # data.path. See docs/data.md.
     config.data.source = "stdlib"
     # gym: "task" or "task:size=4,..."; tfds: "name/config:version"; hf: a dataset of the Hugging Face Hub,
-    # "name/config@revision:split", or a folder of this machine; the others: files, folders or globs, with commas between.
+    # "name/config@revision:split", or a folder of this machine; the others: files, folders or globs, separated by
+    # commas.
     config.data.path = ""
     # The corpus' own held-out text, which replaces the split: tfds, hf: the name of a split; the others: as path.
     config.data.heldout_path = ""

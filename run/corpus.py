@@ -149,7 +149,7 @@ def _check_instances(experiment: Experiment, corpora: Sequence[Corpus]) -> None:
         fields = [f"data.{name}_length={int(most.max()) * shape.examples_per_row}" for name, most in needed.items()]
         raise ConfigError(
             f"an instance of data.path={list(experiment.data.of_corpora().values())[spec.corpus].path!r} has {longest} "
-            f"tokens, and a window of {task.name} {spec.raw_length}: set {' and '.join(fields)} or more"
+            f"tokens, and a window of {task.name} holds {spec.raw_length}: set {' and '.join(fields)} or more"
         )
 
 
