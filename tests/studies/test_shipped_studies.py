@@ -23,7 +23,7 @@ FOLDER = pathlib.Path(__file__).parents[2] / "configs" / "studies"
 NAMES = {path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("[!_]*.py")}
 STUDIES = sorted(NAMES - {"base", "common", "gym/common"})
 # Studies whose variants have different numbers of parameters on purpose, as their notes say.
-DIFFERENT_SIZES = {"architectures_t5", "gym/star_graph", "mtp", "scaling"}
+DIFFERENT_SIZES = {"architectures_t5", "mtp", "scaling"}
 
 
 def fields_of(config: str, overrides: dict) -> tuple[dict, dict]:
