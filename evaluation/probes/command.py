@@ -11,24 +11,29 @@ from contract.errors import ConfigError
 from data.windows.documents import Documents, MixedDocuments
 from evaluation.probes import PROBES
 from evaluation.probes.probe import Probe
-from evaluation.scorer import LanguageModel, Side, find_denoiser
+from evaluation.scorer import LanguageModel, Side
 from experiment.experiment import Experiment
 from generate.prompts import not_a_language_model
 from models.parameters import Params
-from run.restore import language_model
+from run.restore import frozen, language_model
 
 # Flag of a field of the probes -> its kind, and the text of --help; defaults are those of the fields.
 _FIELDS: dict[str, tuple[Callable[..., Any], str]] = {
     "path": (
         flags.DEFINE_string,
         "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line. exact_match: one with 'prompt' and "
-        "'response'. Default: the held-out documents with a prompt.",
+        "'response'; default: the held-out documents with a prompt. linear: one with 'text' and 'label', of the "
+        "labelled texts.",
     ),
     "order": (
         flags.DEFINE_string,
         "exact_match, encoders: which mask is filled in first: margin, probability, left_to_right or once (all "
         "together). Default: margin.",
     ),
+    "test": (flags.DEFINE_string, "linear: a JSON-lines file with 'text' and 'label', of the texts that are scored."),
+    "labels": (flags.DEFINE_list, "linear: numbers of labelled texts, or all. Default: 100,500,all."),
+    "draws": (flags.DEFINE_integer, "linear: draws of so many labelled texts. Default: 5."),
+    "pooling": (flags.DEFINE_string, "linear: mean, first or last state of a text. Default: mean."),
     "group": (flags.DEFINE_string, "minimal_pairs: the key of a pair's group. Default: group, if there."),
     "score": (
         flags.DEFINE_string,
@@ -86,6 +91,8 @@ def make_probe(flag_values: flags.FlagValues) -> Probe | None:
         if "num_documents" in given:
             raise ConfigError("--all and --num_documents exclude each other: remove one")
         given["num_documents"] = None
+    if "labels" in given:
+        given["labels"] = tuple(given["labels"])
     if "spans" in given:
         try:
             given["spans"] = tuple(map(int, given["spans"]))
@@ -96,10 +103,10 @@ def make_probe(flag_values: flags.FlagValues) -> Probe | None:
 
 def check_probe(probe: Probe, experiment: Experiment) -> None:
     """Raises ConfigError, before anything slow, if the probe does not fit the run or its fields cannot work."""
-    if experiment.learner.language_model(experiment.params_shapes) is None:
+    if probe.needs_language_model and experiment.learner.language_model(experiment.params_shapes) is None:
         raise not_a_language_model(experiment)
     probe.check(experiment)
-    if not probe.denoisers(experiment):
+    if probe.sides and not probe.denoisers(experiment):
         raise _does_not_fit(probe, experiment)
 
 
@@ -117,7 +124,7 @@ def answer(
 
     Raises ConfigError as `Probe.measure` does.
     """
-    trained = language_model(experiment, params)
+    trained = language_model(experiment, params) if probe.needs_language_model else frozen(experiment, params)
     assert trained is not None  # check_probe
     return {"probe": probe.name} | probe.measure(LanguageModel(*trained, mesh), documents)
 
@@ -129,12 +136,12 @@ _CAN: dict[Side, str] = {
 
 
 def _does_not_fit(probe: Probe, experiment: Experiment) -> ConfigError:
-    def fits(other: Probe | type[Probe], mode: str | None = probe.mode) -> bool:
-        return any(find_denoiser(experiment, side, mode) is not None for side in other.sides)
+    def fits(other: type[Probe], mode: str | None = probe.mode) -> bool:
+        return bool(other(mode=mode).denoisers(experiment))
 
-    if fits(probe):
+    if fits(type(probe)):
         remedy = "remove --score"  # the flag that chooses among the sides of a probe
-    elif probe.mode is not None and fits(probe, mode=None):
+    elif probe.mode is not None and fits(type(probe), mode=None):
         remedy = "remove --mode"
     else:
         fitting = [f"--probe={name}" for name, other in PROBES.items() if fits(other)]
