@@ -33,7 +33,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 }
 
 
-def gym(preset: str, path: str, *, inputs_length: int, steps: int) -> ConfigDict:
+def gym(preset: str, path: str, *, inputs_length: int, steps: int, batch_size: int = 64) -> ConfigDict:
     """Returns the experiment that trains the objective `preset` on a task.
 
     Args:
@@ -41,6 +41,7 @@ def gym(preset: str, path: str, *, inputs_length: int, steps: int) -> ConfigDict
       path: the task and its sizes, data.path.
       inputs_length: positions of a row, which holds one instance of every objective.
       steps: updates.
+      batch_size: rows of a batch; tasks of few instances learn in fewer passes from small ones.
 
     Raises ValueError for an unknown preset, with the names that exist.
     """
@@ -56,7 +57,7 @@ def gym(preset: str, path: str, *, inputs_length: int, steps: int) -> ConfigDict
     config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 2})
     config.model.architecture = "encoder_only" if config.objective.name == "mlm" else "decoder_only"
     config.loss.z_loss = 0.0
-    config.train.batch_size = 64
+    config.train.batch_size = batch_size
     config.train.steps = steps
     config.train.eval_every = config.train.checkpoint_every = max(steps // 4, 1)
     config.train.log_every = max(steps // 20, 1)

@@ -12,7 +12,7 @@ def get_study():
     """Returns the study."""
     return gym_study(
         "reversal",
-        ("clm", "span_corruption", "span_corruption_roll", "mlm", "mlm_50", "mlm_u"),
+        ("clm", "span_corruption", "span_corruption_roll", "mlm_50", "mlm_u"),
         question="Is a fact that was read in one order known in the other?",
         tokens=500_000,
         measures={"forward": exact_match("forward"), "backward": exact_match("backward")},

@@ -19,7 +19,7 @@ class Relationship(Task):
     chains: their number. letters: of a name, which is in one chain only.
     """
 
-    chains: Annotated[int, "[2, 5858]"] = 200
+    chains: Annotated[int, "[2, 5858]"] = 80
     letters: Annotated[int, "[3, 8]"] = 3
 
     kinds = ("forward", "backward")

@@ -19,7 +19,7 @@ class Retrieval(Task):
     pairs: their number. letters: of a key and of a value, none of which is in two pairs.
     """
 
-    pairs: Annotated[int, "[2, 17576]"] = 300
+    pairs: Annotated[int, "[2, 17576]"] = 100
     letters: Annotated[int, "[3, 8]"] = 3
 
     kinds = ("forward", "backward")

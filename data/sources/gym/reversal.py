@@ -22,7 +22,7 @@ class Reversal(Task):
     facts: their number. letters: of a name, which is in one fact only. ways: of stating a fact.
     """
 
-    facts: Annotated[int, "[3, 17576]"] = 300
+    facts: Annotated[int, "[3, 17576]"] = 90
     letters: Annotated[int, "[3, 8]"] = 3
     ways: Annotated[int, "[2, 10]"] = 4
 
