@@ -17,10 +17,12 @@ def get_config() -> ConfigDict:
 
     config.data = ConfigDict()
     # The corpus: "stdlib" and "stdlib_functions" are the Python standard library's source text and its documented
-    # functions; "text", "jsonl", "parquet", "array_record", "tfds" and "hf" read data.path. See docs/data.md.
+    # functions; "gym": synthetic tasks (docs/gym.md). "text", "jsonl", "parquet", "array_record", "tfds" and "hf" read
+    # data.path. See docs/data.md.
     config.data.source = "stdlib"
-    # tfds: "name/config:version"; hf: a dataset of the Hugging Face Hub, "name/config@revision:split", or a folder of
-    # this machine; the others: files, folders or globs, separated by commas.
+    # gym: "task" or "task:size=4,..."; tfds: "name/config:version"; hf: a dataset of the Hugging Face Hub,
+    # "name/config@revision:split", or a folder of this machine; the others: files, folders or globs, separated by
+    # commas.
     config.data.path = ""
     # The corpus' own held-out text, which replaces the split: tfds, hf: the name of a split; the others: as path.
     config.data.heldout_path = ""

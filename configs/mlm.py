@@ -10,6 +10,7 @@ Sizes: tiny (default: small BERT blocks with rotary positions), base, large (BER
   whole_word   BERT's whole-word masking
   ngram        one to three words in shares of 6, 3 and 2 (ALBERT)
   span         one to ten words, geometrically distributed with p = 0.2 (SpanBERT's masking)
+  mlm_u        a rate for each text, uniform in [0, 1], and masks only (MLM-U, Kitouni et al. 2024, without its weights)
 objectives/mlm.py lists the deviations from the papers.
 
 Tiny on two CPU cores: 600 steps, held-out loss 1.667 (standard error 0.030), accuracy 0.56; the corpus's unigram
@@ -34,6 +35,7 @@ VARIANTS = {
     "whole_word": _BERT | dict(mask_unit="word"),
     "ngram": _BERT | dict(mask_unit="word", ngram_weights=(6.0, 3.0, 2.0)),
     "span": _BERT | dict(mask_unit="word", ngram_weights=tuple(0.2 * 0.8**n for n in range(10))),
+    "mlm_u": _BERT | dict(mask_rate=0.5, mask_token_rate=1.0, random_token_rate=0.0, mask_count="uniform"),
 }
 
 

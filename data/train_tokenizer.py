@@ -112,7 +112,7 @@ def _train(corpus: CorpusConfig, options: TrainingOptions, out: str) -> None:
         seed=_FLAGS.seed,
         train=Limits(_FLAGS.max_bytes, _FLAGS.num_documents),
         heldout=_HELDOUT,
-        has_heldout_text=bool(corpus.heldout_path),
+        has_heldout_text=any(part.is_heldout for part in source.parts),
     )
     print(f"training on   {_describe(training)}", flush=True)
     contents = train(training.texts, options)

@@ -27,7 +27,10 @@ class MLM(Objective):
     mask_token_rate, random_token_rate: probabilities that a selected token is masked or random; otherwise it is kept.
         BERT: 0.8, 0.1.
     mask_count: how many positions are selected. "rounded": max(1, round(rate * n)), as in BERT. "probabilistic":
-        int(rate * n + U[0, 1)), as in RoBERTa, but at least one.
+        int(rate * n + U[0, 1)), as in RoBERTa, but at least one. "uniform": as "rounded", with
+        a rate that is drawn for each example, uniform in [0, 2 * mask_rate]; mask_rate is then at most 0.5, with which
+        any share of a text may be hidden, as in MLM-U (Kitouni et al. 2024, arXiv 2406.05183), whose weights of
+        1 / rate there are not.
     mask_unit: "token", or "word" for whole words (objectives/algebra/words.py). For words the count is an upper bound;
         where every word is longer than the bound, single tokens are selected.
     ngram_weights: relative frequencies of selecting 1, 2, 3, ... consecutive units together. BERT: (1.0,),
@@ -45,7 +48,7 @@ class MLM(Objective):
     mask_rate: Annotated[float, "(0, 1)"]
     mask_token_rate: Annotated[float, "[0, 1]"]
     random_token_rate: Annotated[float, "[0, 1]"]
-    mask_count: Literal["rounded", "probabilistic"]
+    mask_count: Literal["rounded", "probabilistic", "uniform"]
     mask_unit: Literal["token", "word"]
     ngram_weights: tuple[Annotated[float, "[0, inf)"], ...]
 
@@ -66,12 +69,17 @@ class MLM(Objective):
                 f"{field}.mask_token_rate={self.mask_token_rate} and {field}.random_token_rate="
                 f"{self.random_token_rate} add up to more than 1; the rest of the selected tokens is kept, so lower one"
             )
+        if self.mask_count == "uniform" and self.mask_rate > 0.5:
+            raise ConfigError(
+                f"{field}.mask_rate={self.mask_rate} must be 0.5 or less with {field}.mask_count='uniform', whose "
+                "rates go up to twice this number"
+            )
         if not 0 < sum(self.ngram_weights) < float("inf"):
             raise ConfigError(
                 f"{field}.ngram_weights={self.ngram_weights} must hold weights of 1, 2, ... units, at least one "
                 "positive; (1.0,) selects single units"
             )
-        if not 0.05 <= self.mask_rate <= 0.4:
+        if not 0.05 <= self.mask_rate <= 0.4 and self.mask_count != "uniform":
             return [
                 f"{field}.mask_rate={self.mask_rate} is outside 0.05 to 0.4, where masked language models are known "
                 "to learn well (Wettig et al. 2023); BERT uses 0.15"
@@ -85,6 +93,8 @@ class MLM(Objective):
         lengths = self.output_lengths(raw).inputs
         if self.mask_count == "rounded":
             counts = np.rint(lengths * self.mask_rate)
+        elif self.mask_count == "uniform":
+            counts = np.rint(lengths * 2 * self.mask_rate)
         else:
             counts = np.floor(lengths * self.mask_rate) + 1
         return np.minimum(np.maximum(counts.astype(np.int64), 1), raw)
@@ -122,7 +132,8 @@ class MLM(Objective):
         if self.mask_count == "rounded":
             counts = np.rint(expected)
         else:
-            counts = np.floor(expected + rng.uniform(rng.fold_in(keys, _COUNT), 1)[:, 0])
+            draws = rng.uniform(rng.fold_in(keys, _COUNT), 1)[:, 0]
+            counts = np.rint(expected * 2 * draws) if self.mask_count == "uniform" else np.floor(expected + draws)
         counts = np.minimum(np.maximum(counts.astype(np.int64), 1), candidates.sum(axis=1))
         keys = rng.fold_in(keys, _SELECT)
         if self.mask_unit == "token" and len(self.ngram_weights) == 1:

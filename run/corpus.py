@@ -11,6 +11,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.sources import Source, open_source
+from data.sources.gym import CUT
 from data.store.store import TokenStore, open_or_build
 from data.windows.document_filter import check_classes, eligible
 from data.windows.documents import Documents, MixedDocuments, rate_factors, rates
@@ -120,6 +121,7 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
     for tasks in experiment.tasks_of_denoisers.values():
         specs = [experiment.window_specs[k] for k in tasks]
         check_classes([found[spec.corpus].store for spec in specs], specs[0])
+    _check_instances(experiment, found)
     if data.sources:
         check_different({corpus.name: corpus.store for corpus in found}, data)
         found = _compared(found, drop=data.near_duplicates == "drop")
@@ -130,6 +132,25 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
             [source.weight for source in data.sources.values()], factors, list(data.sources)
         )  # raises for a rate of 0
     return Corpora(tuple(found), factors, data.split)
+
+
+def _check_instances(experiment: Experiment, corpora: Sequence[Corpus]) -> None:
+    """Raises ConfigError where an instance of a task of the gym does not fit a window, which would cut it."""
+    shape = experiment.row_shape
+    for task, spec in zip(experiment.tasks, experiment.window_specs, strict=True):
+        corpus = corpora[spec.corpus]
+        sides = (corpus.train_documents, corpus.heldout_documents)
+        longest = max(int(np.diff(side.ends(spec.eos), prepend=0).max()) for side in sides)
+        if corpus.store.meta["cut"] != CUT or spec.documents == "whole" or longest <= spec.raw_length:
+            continue
+        lengths = task.output_lengths(np.arange(1, longest + 1))
+        is_pair = shape.architecture == "encoder_decoder"
+        needed = {"inputs": lengths.inputs, "targets": lengths.targets} if is_pair else {"inputs": lengths.both}
+        fields = [f"data.{name}_length={int(most.max()) * shape.examples_per_row}" for name, most in needed.items()]
+        raise ConfigError(
+            f"an instance of data.path={list(experiment.data.of_corpora().values())[spec.corpus].path!r} has {longest} "
+            f"tokens, and a window of {task.name} holds {spec.raw_length}: set {' and '.join(fields)} or more"
+        )
 
 
 def _open_sources(data: DataConfig) -> dict[str, Source]:

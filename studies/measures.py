@@ -15,6 +15,7 @@ from evaluation.cross_evaluate import scoring_experiment, scoring_params
 from evaluation.floors import heldout_floors
 from evaluation.probes import PROBES
 from evaluation.probes.command import answer, check_probe
+from evaluation.probes.exact_match import ExactMatch
 from evaluation.probes.heldout_text import Infilling
 from experiment.config import from_mapping
 from experiment.experiment import Experiment
@@ -183,9 +184,13 @@ class ProbeMetric(Measure):
         probe = self._probe()
         check_probe(probe, experiment)
         *fields, leaf = self.metric.split(".")
-        known = [("spans", str(span)) for span in probe.spans] if isinstance(probe, Infilling) else None
-        if leaf not in _PROBE_METRICS or (known is not None and tuple(fields) not in known):
-            example = "spans.8.bits_per_byte" if known is not None else "bits_per_byte"
+        known, example = None, "bits_per_byte"
+        if isinstance(probe, Infilling):
+            known, example = [["spans", str(span)] for span in probe.spans], "spans.8.bits_per_byte"
+        elif isinstance(probe, ExactMatch) and (groups := probe.groups(experiment)) is not None:
+            known = [[], *(["groups", group] for group in groups)]
+            example = ".".join([*known[-1], "exact_match"])
+        if leaf not in _PROBE_METRICS or (known is not None and fields not in known):
             raise ConfigError(
                 f"metric={self.metric!r} is not a number of --probe={self.probe}: name it as in {example!r}, one of "
                 f"{', '.join(_PROBE_METRICS)}"

@@ -50,8 +50,8 @@ def draw_samples(
     documents, for which it holds 25 bytes of each, and once for the text of those that are chosen.
 
     split: as in a run's config. filters: as well, with those off that do not measure text: min_tokens, max_tokens and
-    remove_duplicates. seed: any int. has_heldout_text: whether the source has data.heldout_path, which
-    is then what is held out, and `split` is not read.
+    remove_duplicates. seed: any int. has_heldout_text: whether the source has held-out text of its own
+    (data.heldout_path), which is then what is held out, and `split` is not read.
 
     Raises ConfigError as `split_documents` does, for a source that cannot be read, and for a side without text.
     """

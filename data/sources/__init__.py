@@ -13,6 +13,7 @@ from contract.errors import ConfigError
 from data.sources.array_record import open_array_record, open_tfds
 from data.sources.config import DEFAULT_TEXT_KEY, CorpusConfig
 from data.sources.from_files import check_disjoint
+from data.sources.gym import open_gym
 from data.sources.hf import open_hf
 from data.sources.parquet import open_parquet
 from data.sources.source import Part, RawDocument, Skipped, Source
@@ -26,6 +27,7 @@ __all__ = ["SOURCES", "Part", "Source", "check_heldout", "check_source", "open_s
 SOURCES: dict[str, Callable[[CorpusConfig, str, str], Source]] = {
     "stdlib": open_stdlib,
     "stdlib_functions": open_stdlib_functions,
+    "gym": open_gym,
     "text": open_text,
     "jsonl": open_jsonl,
     "parquet": open_parquet,
@@ -95,21 +97,22 @@ def _read_heldout(part: Part, skipped: Skipped) -> Iterator[RawDocument]:
 def _check_fields(corpus: CorpusConfig) -> None:
     """Raises ConfigError for fields that exclude each other."""
     embedded = corpus.source in ("stdlib", "stdlib_functions")
-    for field in ("path", "heldout_path"):
-        if embedded and getattr(corpus, field):
+    unread = ("path", "heldout_path") if embedded else ("heldout_path",) if corpus.source == "gym" else ()
+    for field in unread:
+        if getattr(corpus, field):
             raise ConfigError(
                 f"data.{field}={getattr(corpus, field)!r} is not read by data.source={corpus.source!r}: "
-                "set data.source to 'text'"
+                f"{'set data.source to ' + repr('text') if embedded else 'remove it, a task has test instances'}"
             )
     if not embedded and not corpus.path:
         raise ConfigError(f"data.source={corpus.source!r} reads data.path, which is empty: set data.path")
-    if corpus.text_key != DEFAULT_TEXT_KEY and (embedded or corpus.source == "text"):
+    if corpus.text_key != DEFAULT_TEXT_KEY and (embedded or corpus.source in ("gym", "text")):
         raise ConfigError(
             f"data.text_key={corpus.text_key!r} is not read by data.source={corpus.source!r}, which has no keys: "
             f"set data.text_key={DEFAULT_TEXT_KEY!r}"
         )
-    if corpus.document_per != "file" and corpus.source in ("jsonl", "stdlib_functions"):
-        documents = "lines" if corpus.source == "jsonl" else "functions"
+    if corpus.document_per != "file" and corpus.source in ("gym", "jsonl", "stdlib_functions"):
+        documents = {"gym": "instances", "jsonl": "lines", "stdlib_functions": "functions"}[corpus.source]
         raise ConfigError(
             f"data.document_per={corpus.document_per!r} does not go with data.source={corpus.source!r}, "
             f"whose documents are {documents}: set data.document_per='file'"

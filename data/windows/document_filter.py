@@ -22,7 +22,7 @@ def eligible(documents: Documents, spec: WindowSpec) -> tuple[Documents, list[st
     if "prompt_lengths" in spec.extra_columns and not documents.store.prompt_lengths.any():
         raise ConfigError(
             f"{spec.name!r} learns responses to prompts, and no document has a prompt: "
-            "set data.source to 'jsonl' or 'stdlib_functions'"
+            "set data.source to 'jsonl', 'gym' or 'stdlib_functions'"
         )
     if spec.documents == "whole":
         positions = [capacity.positions for capacity in spec.capacities]

@@ -3,11 +3,12 @@
 PROBES maps the value of --probe to the class. To add a probe, subclass Probe in a file of this package and add it here.
 """
 
+from evaluation.probes.exact_match import ExactMatch
 from evaluation.probes.heldout_text import Continuation, Infilling, PseudoLogLikelihood
 from evaluation.probes.linear import Linear
 from evaluation.probes.minimal_pairs import MinimalPairs
 from evaluation.probes.probe import Probe
 
 PROBES: dict[str, type[Probe]] = {
-    probe.name: probe for probe in (Continuation, Infilling, Linear, MinimalPairs, PseudoLogLikelihood)
+    probe.name: probe for probe in (Continuation, ExactMatch, Infilling, Linear, MinimalPairs, PseudoLogLikelihood)
 }

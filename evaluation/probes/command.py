@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from contract.errors import ConfigError
 from evaluation.probes import PROBES
 from evaluation.probes.probe import Probe
-from evaluation.scorer import LanguageModel, Side, find_denoiser
+from evaluation.scorer import LanguageModel, Side
 from experiment.experiment import Experiment
 from generate.prompts import not_a_language_model
 from models.parameters import Params
@@ -21,8 +21,14 @@ from run.restore import frozen, language_model
 _FIELDS: dict[str, tuple[Callable[..., Any], str]] = {
     "path": (
         flags.DEFINE_string,
-        "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line. linear: one with 'text' and 'label', of "
-        "the labelled texts.",
+        "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line. exact_match: one with 'prompt' and "
+        "'response'; default: the held-out documents with a prompt. linear: one with 'text' and 'label', of the "
+        "labelled texts.",
+    ),
+    "order": (
+        flags.DEFINE_string,
+        "exact_match, encoders: which mask is filled in first: margin, probability, left_to_right or once (all "
+        "together). Default: margin.",
     ),
     "test": (flags.DEFINE_string, "linear: a JSON-lines file with 'text' and 'label', of the texts that are scored."),
     "labels": (flags.DEFINE_list, "linear: numbers of labelled texts, or all. Default: 100,500,all."),
@@ -128,12 +134,12 @@ _CAN: dict[Side, str] = {
 
 
 def _does_not_fit(probe: Probe, experiment: Experiment) -> ConfigError:
-    def fits(other: Probe | type[Probe], mode: str | None = probe.mode) -> bool:
-        return any(find_denoiser(experiment, side, mode) is not None for side in other.sides)
+    def fits(other: type[Probe], mode: str | None = probe.mode) -> bool:
+        return bool(other(mode=mode).denoisers(experiment))
 
-    if fits(probe):
+    if fits(type(probe)):
         remedy = "remove --score"  # the flag that chooses among the sides of a probe
-    elif probe.mode is not None and fits(probe, mode=None):
+    elif probe.mode is not None and fits(type(probe), mode=None):
         remedy = "remove --mode"
     else:
         fitting = [f"--probe={name}" for name, other in PROBES.items() if fits(other)]

@@ -9,8 +9,8 @@ and blank lines are ignored:
 import codecs
 import dataclasses
 import os
-from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, get_args
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from objectives import Denoiser
 Score = Literal["log_likelihood", "pseudo_log_likelihood"]
 _SIDE: dict[Score, Side] = {"log_likelihood": "left", "pseudo_log_likelihood": "both"}
 _UNIT: Unit = "token"
+Line = TypeVar("Line")
 _SEED = rng.seed_bits(0, "minimal pairs")
 
 
@@ -160,21 +161,32 @@ def read_pairs(path: str, group_field: str | None) -> list[Pair]:
     Raises ConfigError, with the number of the line, for a line that is not a pair, and for a file that cannot be read
     or has no pairs.
     """
-    pairs = []
+    return read_lines(path, lambda fields: _pair(fields, group_field), "pairs", "'good' and 'bad'")
+
+
+def read_lines(path: str, make: Callable[[Any], Line], kind: str, keys: str) -> list[Line]:
+    """Returns what `make` makes of the object in each line of a JSON-lines file, in the file's order.
+
+    make: may raise InvalidRecord. kind, keys: what a line is, in the plural, and its keys, for messages.
+
+    Raises ConfigError, with the number of the line, for an invalid line, and for a file that cannot be read or has no
+    objects.
+    """
+    found = []
     try:
         with open(os.path.expanduser(path), "rb") as file:
             for number, line in enumerate(file, start=1):
                 line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if line.strip():
                     try:
-                        pairs.append(_pair(read_object(line), group_field))
+                        found.append(make(read_object(line)))
                     except InvalidRecord as error:
                         raise ConfigError(f"--path: {path}:{number} {error}") from None
     except OSError as error:
         raise ConfigError(f"--path={path} cannot be read ({error.strerror}): name a JSON-lines file") from None
-    if not pairs:
-        raise ConfigError(f"--path={path} has no pairs: write one object with 'good' and 'bad' in each line")
-    return pairs
+    if not found:
+        raise ConfigError(f"--path={path} has no {kind}: write one object with {keys} in each line")
+    return found
 
 
 def draw_pairs(pairs: list[Pair], limit: int | None) -> list[Pair]:

@@ -48,7 +48,7 @@ def test_stdlib_is_the_library_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize(("name", "hint"), [("stdlb", r"; did you mean 'stdlib'\?"), ("orc", "")])
 def test_unknown_sources(tmp_path, name, hint):
-    names = "'stdlib', 'stdlib_functions', 'text', 'jsonl', 'parquet', 'array_record', 'tfds', 'hf'"
+    names = "'stdlib', 'stdlib_functions', 'gym', 'text', 'jsonl', 'parquet', 'array_record', 'tfds', 'hf'"
     message = rf"^data\.source='{name}' must be one of {names}{hint}$"
     with pytest.raises(ConfigError, match=message):
         open_source(corpus_config(tmp_path, source=name))

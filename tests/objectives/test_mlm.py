@@ -20,6 +20,19 @@ BERT, ROBERTA = MLMS["bert"], MLMS["roberta"]
 every_variant = pytest.mark.parametrize("mlm", MLMS.values(), ids=MLMS)
 
 
+def test_a_uniform_rate_hides_every_number_of_tokens_equally_often():
+    """Of texts of 18 tokens, 20 with [CLS] and [SEP], at rates of which the mean is 0.5 and 0.2."""
+    texts, lengths = random_text((20_000, 18)), np.full(20_000, 18)
+    for rate, most in ((0.5, 18), (0.2, 8)):
+        mlm = dataclasses.replace(MLMS["mlm_u"], mask_rate=rate)
+        counts = mlm.corrupt(texts, lengths, random_keys(20_000), VOCAB).selected.sum(axis=1)
+        assert counts.min() == 1 and counts.max() == most == mlm.most_scored(np.array([18]))[0]
+        shares = np.bincount(counts, minlength=most + 1)[2:most] / 20_000  # round(40 rate u) = k for a range of u
+        np.testing.assert_allclose(shares, 1 / (40 * rate), rtol=0.15)
+    with pytest.raises(ConfigError, match=r"objective\.mask_rate=0\.6 must be 0\.5 or less with .*'uniform'"):
+        dataclasses.replace(MLMS["mlm_u"], mask_rate=0.6).check("objective")
+
+
 def random_text(shape, seed=0):
     return np.random.default_rng(seed).integers(3, 259, shape).astype(np.int32)
 

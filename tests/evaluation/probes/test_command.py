@@ -158,17 +158,19 @@ REFUSED = {
     "an encoder does not continue": (
         ("mlm", "continuation"),
         "--probe=continuation needs a model that continues a text, which objective.name='mlm' on encoder_only does not "
-        "train: use --probe=infilling or --probe=minimal_pairs or --probe=pseudo_log_likelihood, or another layout",
+        "train: use --probe=exact_match or --probe=infilling or --probe=minimal_pairs or "
+        "--probe=pseudo_log_likelihood, or another layout",
     ),
     "a causal model sees one side": (
         ("clm", "infilling"),
         "--probe=infilling needs a model that fills in hidden tokens and sees the text on both sides of them, which "
-        "objective.name='clm' on decoder_only does not train: use --probe=continuation or --probe=minimal_pairs",
+        "objective.name='clm' on decoder_only does not train: use --probe=continuation or --probe=exact_match or "
+        "--probe=minimal_pairs",
     ),
     "no language model": (("simcse", "infilling"), "does not train the prediction of tokens"),
     "unknown probe": (
         ("clm", "likelihood"),
-        "--probe=likelihood must be continuation, infilling, linear, minimal_pairs",
+        "--probe=likelihood must be continuation, exact_match, infilling, linear, minimal_pairs",
     ),
     "flag without probe": (("clm", "", "--length=8"), "--length needs --probe: add --probe=continuation or"),
     "flag of another probe": (("clm", "continuation", "--path=x"), "--path has no effect on --probe=continuation"),

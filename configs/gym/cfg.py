@@ -1,0 +1,16 @@
+"""A context-free language: the end of a word of balanced brackets.
+
+    python -m train.main --config=configs/gym/cfg.py:mlm_u --workdir=runs/cfg
+    python -m train.evaluate --workdir=runs/cfg --probe=exact_match
+
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/cfg.py.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.gym.common import gym
+
+
+def get_config(preset: str = "clm") -> ConfigDict:
+    """Returns the experiment of an objective."""
+    return gym(preset, "cfg", inputs_length=40, steps=2000)

@@ -1,0 +1,64 @@
+"""What the configs of the gym have in common: the objectives that a preset names, and one small model for all of them.
+
+Presets:
+  clm                     the next token, of prompt and answer
+  sft                     the next token, of the answer alone
+  prefix_lm               the rest of an instance after a random place
+  span_corruption         half of the tokens in spans of 8 on average (UL2's x2), the last one at the end of an instance
+  span_corruption_roll    the same spans at random places
+  multi_token_prediction  the next four tokens
+  mlm, mlm_50             BERT's masks: 15% of the tokens, or 50%
+  mlm_u                   masks for a share of the tokens that is drawn for each instance, uniform in [0, 1]
+"""
+
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from configs import architectures, base, clm, mlm, multi_token_prediction, prefix_lm, sft, span_corruption
+
+_T5 = span_corruption.get_config().objective.to_dict()
+_SPANS = _T5 | {"noise_density": 0.5, "mean_noise_span_length": 8.0}  # T5's hide less than an answer
+_MLM = {"name": "mlm", **mlm.VARIANTS["bert"]}
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "clm": clm.get_config().objective.to_dict(),
+    "sft": sft.get_config().objective.to_dict(),
+    "prefix_lm": prefix_lm.get_config().objective.to_dict(),
+    "span_corruption": _SPANS,
+    "span_corruption_roll": _SPANS | {"random_roll": True},
+    "multi_token_prediction": multi_token_prediction.get_config().objective.to_dict(),
+    "mlm": _MLM,
+    "mlm_50": _MLM | {"mask_rate": 0.5},
+    "mlm_u": {"name": "mlm", **mlm.VARIANTS["mlm_u"]},
+}
+
+
+def gym(preset: str, path: str, *, inputs_length: int, steps: int, batch_size: int = 64) -> ConfigDict:
+    """Returns the experiment that trains the objective `preset` on a task.
+
+    Args:
+      preset: one of OBJECTIVES.
+      path: the task and its sizes, data.path.
+      inputs_length: positions of a row, which holds one instance of every objective.
+      steps: updates.
+      batch_size: rows of a batch; tasks of few instances learn in fewer passes from small ones.
+
+    Raises ValueError for an unknown preset, with the names that exist.
+    """
+    if preset not in OBJECTIVES:
+        raise ValueError(f"unknown preset {preset!r}: use {', '.join(map(repr, OBJECTIVES))}")
+    config = base.get_config()
+    config.objective = ConfigDict(OBJECTIVES[preset])
+    config.data.source = "gym"
+    config.data.path = path
+    config.data.documents = "whole" if preset == "sft" else "split"
+    config.data.bidirectional_inputs = preset == "prefix_lm" or "span" in preset
+    config.data.inputs_length = inputs_length
+    config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 2})
+    config.model.architecture = "encoder_only" if config.objective.name == "mlm" else "decoder_only"
+    config.loss.z_loss = 0.0
+    config.train.batch_size = batch_size
+    config.train.steps = steps
+    config.train.eval_every = config.train.checkpoint_every = max(steps // 4, 1)
+    config.train.log_every = max(steps // 20, 1)
+    return config

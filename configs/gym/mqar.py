@@ -1,0 +1,16 @@
+"""MQAR: the values of several keys of a list (Arora et al. 2023).
+
+    python -m train.main --config=configs/gym/mqar.py:mlm_u --workdir=runs/mqar
+    python -m train.evaluate --workdir=runs/mqar --probe=exact_match
+
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/mqar.py.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.gym.common import gym
+
+
+def get_config(preset: str = "clm") -> ConfigDict:
+    """Returns the experiment of an objective."""
+    return gym(preset, "mqar", inputs_length=36, steps=2000)

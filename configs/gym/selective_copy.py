@@ -1,0 +1,16 @@
+"""Selective copy: the symbols among blanks, in their order (Gu & Dao 2023).
+
+    python -m train.main --config=configs/gym/selective_copy.py:mlm_u --workdir=runs/selective_copy
+    python -m train.evaluate --workdir=runs/selective_copy --probe=exact_match
+
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/selective_copy.py.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.gym.common import gym
+
+
+def get_config(preset: str = "clm") -> ConfigDict:
+    """Returns the experiment of an objective."""
+    return gym(preset, "selective_copy", inputs_length=52, steps=2000)

@@ -1,0 +1,16 @@
+"""Sudoku of 4 x 4 cells.
+
+    python -m train.main --config=configs/gym/sudoku4.py:mlm_u --workdir=runs/sudoku4
+    python -m train.evaluate --workdir=runs/sudoku4 --probe=exact_match
+
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/sudoku4.py.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.gym.common import gym
+
+
+def get_config(preset: str = "clm") -> ConfigDict:
+    """Returns the experiment of an objective."""
+    return gym(preset, "sudoku4", inputs_length=44, steps=4000)

@@ -1,0 +1,20 @@
+"""Which objectives end a word of a context-free language?
+
+    python -m train.ablate --study=configs/studies/gym/cfg.py --out=studies/gym_cfg
+
+data/sources/gym/cfg.py describes the task.
+"""
+
+from configs.studies.gym.common import exact_match, gym_study
+
+
+def get_study():
+    """Returns the study."""
+    return gym_study(
+        "cfg",
+        ("clm", "span_corruption", "mlm", "mlm_u"),
+        question="Which objectives end a word of a context-free language?",
+        tokens=2_000_000,
+        measures={"exact": exact_match()},
+        notes="The length of a word leaves one end that makes it grammatical.",
+    )

@@ -1,0 +1,89 @@
+"""data.source="gym": synthetic tasks with exact answers, drawn from a seed. Nothing is downloaded.
+
+data.path names the task and, where they differ from its defaults, its sizes: "star_graph", or
+"star_graph:degree=3,length=5". A document is an instance of the task: a prompt, the answer as its text, and the group
+in which `train.evaluate --probe=exact_match` scores it as its label. The test instances are the held-out text.
+
+To add a task, subclass Task or DrawnTask in a file of this package and add it to TASKS.
+"""
+
+import dataclasses
+import difflib
+import functools
+import typing
+from collections.abc import Iterator
+
+from contract.errors import ConfigError
+from contract.ranges import check_ranges
+from data.sources.config import CorpusConfig
+from data.sources.gym.addition import Addition
+from data.sources.gym.cfg import CFG
+from data.sources.gym.mqar import MQAR
+from data.sources.gym.relationship import Relationship
+from data.sources.gym.retrieval import Retrieval
+from data.sources.gym.reversal import Reversal
+from data.sources.gym.selective_copy import SelectiveCopy
+from data.sources.gym.star_graph import StarGraph
+from data.sources.gym.sudoku4 import Sudoku4
+from data.sources.gym.task import Instance, Task
+from data.sources.source import Part, RawDocument, Skipped, Source
+
+__all__ = ["CUT", "TASKS", "Instance", "Task", "make_task", "open_gym"]
+
+CUT = "instance"  # Source.cut: how documents are cut
+TASKS: dict[str, type[Task]] = {
+    "addition": Addition,
+    "cfg": CFG,
+    "mqar": MQAR,
+    "relationship": Relationship,
+    "retrieval": Retrieval,
+    "reversal": Reversal,
+    "selective_copy": SelectiveCopy,
+    "star_graph": StarGraph,
+    "sudoku4": Sudoku4,
+}
+
+
+def open_gym(corpus: CorpusConfig, path: str, field: str) -> Source:
+    """Returns the instances of the task that `path` names."""
+    task = make_task(path, field)
+    parts = tuple(
+        Part(name, 0, functools.partial(_read, task, name), is_heldout=name == "test") for name in ("train", "test")
+    )
+    return Source(f"{field}={path!r}", {"task": type(task).__name__, **dataclasses.asdict(task)}, CUT, parts)
+
+
+def make_task(path: str, field: str = "data.path") -> Task:
+    """Returns the task that `path`, such as "mqar:pairs=4,queries=2", names.
+
+    field: the config field of the path, for messages. Raises ConfigError for an unknown task or size, and for sizes
+    that cannot work.
+    """
+    name, _, given = path.partition(":")
+    if name not in TASKS:
+        raise ConfigError(f"{field}={path!r} names no task of the gym: {_choices(name, TASKS)}")
+    sizes = {size.name: typing.cast(int, size.default) for size in dataclasses.fields(TASKS[name])}
+    for item in given.split(",") if given else ():
+        size, _, value = item.partition("=")
+        if size not in sizes:
+            raise ConfigError(f"{field}={path!r}: {name} has no size {size!r}: {_choices(size, sizes)}")
+        try:
+            sizes[size] = int(value)
+        except ValueError:
+            raise ConfigError(f"{field}={path!r}: {size}={value!r} must be an integer, as in {size}=4") from None
+    check_ranges(TASKS[name], sizes, f"{field}={path!r}: {name}")
+    task = TASKS[name](**sizes)
+    if problem := task.problem():
+        raise ConfigError(f"{field}={path!r}: {problem}")
+    return task
+
+
+def _choices(name: str, known: typing.Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"use {', '.join(known)}{f'; did you mean {near[0]!r}?' if near else ''}"
+
+
+def _read(task: Task, name: str, skipped: Skipped) -> Iterator[RawDocument]:
+    is_test = name == "test"
+    for prompt, answer, kind in task.test() if is_test else task.train():
+        yield RawDocument(f"gym/{name}", answer, prompt, kind, is_heldout=is_test)

@@ -1,0 +1,185 @@
+"""--probe=exact_match: the share of prompts whose whole answer the model gives right, by group.
+
+The instances are the held-out documents that have a prompt, such as the test instances of data.source="gym", with their
+labels as groups; or the lines of --path=FILE.jsonl, with an optional group:
+
+    {"prompt": "1+1=", "response": "2", "group": "short"}
+"""
+
+import dataclasses
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
+
+import numpy as np
+from scipy import stats
+
+from contract.errors import ConfigError
+from data.sources.gym import make_task
+from data.sources.records import InvalidRecord, string_field
+from data.windows.documents import Documents, MixedDocuments
+from evaluation.probes.minimal_pairs import read_lines
+from evaluation.probes.probe import CONFIDENCE, Probe
+from evaluation.scorer import LanguageModel, hide
+from experiment.experiment import Experiment
+from generate.fill_masks import mask_probabilities
+from generate.prompts import denoisers_with_mode
+from objectives import Denoiser
+
+Order = Literal["margin", "probability", "left_to_right", "once"]
+_ORDER: Order = "margin"
+_ROWS = 64  # of a batch of texts with masks
+
+
+class Item(NamedTuple):
+    """One instance, as ids, int32 [n] each."""
+
+    prompt: np.ndarray
+    answer: np.ndarray
+    group: str  # "" without a group
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExactMatch(Probe):
+    """The share of the instances whose answer, which ends the text, is right in every token.
+
+    A model with a decoder writes the answer greedily, after the prompt or as a hidden span, as its objective hides the
+    end of a text. Greedy decoding writes the true answer if and only if each of its tokens is the likeliest one after
+    the true tokens before it, so one pass decides. Whether the model then ends the text is not measured.
+
+    An encoder fills in a mask for each token of the answer, in the order of `order`, and so knows the answer's length.
+
+    path: the file; None: the held-out documents.
+    order: of the masks: the one whose two likeliest tokens differ most in probability first ("margin", Kim et al. 2025,
+        arXiv 2502.06768), the one with the likeliest token first ("probability"), from left to right, or all at once.
+        None: "margin".
+    """
+
+    path: str | None = None
+    order: Order | None = None
+
+    name: ClassVar = "exact_match"
+    sides: ClassVar = ("left", "both")
+
+    @property
+    def reads_corpus(self):
+        return self.path is None
+
+    def check(self, experiment):
+        if self.order is not None and self.order not in get_args(Order):
+            raise ConfigError(f"--order={self.order} must be {', '.join(get_args(Order))}")
+        if self.order is not None and experiment.model.has_decoder:
+            raise ConfigError(f"--order={self.order} has no effect on a model with a decoder: remove it")
+
+    def denoisers(self, experiment):
+        """As in the base class; an objective that learns responses to prompts comes first."""
+        for denoiser in denoisers_with_mode(experiment, self.mode):
+            if denoiser.objective.prompting.task == "respond":
+                return {"left": denoiser}
+        return super().denoisers(experiment)
+
+    def groups(self, experiment: Experiment) -> tuple[str, ...] | None:
+        """Returns the groups of the instances, where they are known before the corpus is read; else None."""
+        if self.path is not None:
+            return tuple(dict.fromkeys(item.group for item in self._items(experiment, None) if item.group))
+        data = experiment.data
+        return make_task(data.path).kinds if data.source == "gym" else None
+
+    def measure(self, model, corpora):
+        items, denoiser = (
+            self._items(model.experiment, documents),
+            next(iter(self.denoisers(model.experiment).values())),
+        )
+        fields: dict[str, Any] = {"path": self.path} if self.path is not None else {}
+        fields["denoiser"] = denoiser.name
+        if model.experiment.model.has_decoder:
+            is_right = _written(model, denoiser, items)
+        else:
+            fields["order"] = self.order or _ORDER
+            is_right = _filled_in(model, denoiser, items, self.order or _ORDER)
+        groups = np.array([item.group for item in items])
+        fields |= _share(is_right)
+        fields["groups"] = {name: _share(is_right[groups == name]) for name in dict.fromkeys(groups.tolist()) if name}
+        return fields | {"interval": f"{CONFIDENCE:.0%}, Wilson score"}
+
+    def _items(self, experiment: Experiment, documents: Documents | MixedDocuments | None) -> list[Item]:
+        """Returns the instances. Raises ConfigError where there are none, and for a line that is no instance."""
+        if documents is None:
+            encode = experiment.tokenizer.encode
+            lines = read_lines(self.path, _line, "instances", "'prompt' and 'response'")
+            return [Item(encode(prompt), encode(answer), group) for prompt, answer, group in lines]
+        items = []
+        for part in documents.by_corpus:
+            prompt_lengths = part.store.prompt_lengths[part.index].tolist()
+            labels = part.store.label_ids[part.index].tolist()
+            for i, (length, label) in enumerate(zip(prompt_lengths, labels, strict=True)):
+                if length:
+                    tokens = part.tokens(i).astype(np.int32)
+                    items.append(Item(tokens[:length], tokens[length:], part.store.labels[label]))
+        if not items:
+            raise ConfigError(
+                "--probe=exact_match: no held-out document has a prompt: name a file of prompts and answers with "
+                "--path=FILE.jsonl, or train on data.source='gym'"
+            )
+        return items
+
+
+def _written(model: LanguageModel, denoiser: Denoiser, items: list[Item]) -> np.ndarray:
+    """Returns whether greedy decoding writes each answer, bool [n]."""
+    vocab, is_right = model.experiment.vocab, np.zeros(len(items), bool)
+    examples = (
+        (k, hide(denoiser, np.concatenate([prompt, answer]), len(prompt), len(prompt) + len(answer), vocab))
+        for k, (prompt, answer, _) in enumerate(items)
+    )
+    for k, _, scores in model.score_with_bar(examples, len(items)):
+        is_right[k] = scores.is_likeliest.all()
+    return is_right
+
+
+def _filled_in(model: LanguageModel, denoiser: Denoiser, items: list[Item], order: Order) -> np.ndarray:
+    """Returns whether masks in place of each answer are filled in with it, bool [n].
+
+    A text with a wrong token is right no more, and is not filled in further.
+    """
+    vocab, is_right = model.experiment.vocab, np.ones(len(items), bool)
+    eos = [vocab.eos] * denoiser.objective.eos_in_windows  # as in training, where a window ends with its document
+    truths = [np.concatenate([prompt, answer, eos]).astype(np.int32) for prompt, answer, _ in items]
+    texts = [truth.copy() for truth in truths]
+    for text, (prompt, answer, _) in zip(texts, items, strict=True):
+        text[len(prompt) : len(prompt) + len(answer)] = vocab.mask
+    while unfilled := [k for k, text in enumerate(texts) if is_right[k] and vocab.mask in text]:
+        shown = [texts[k] for k in unfilled]
+        found = mask_probabilities(model.experiment, model.params, shown, batch_size=_ROWS)
+        for k, probabilities_MxV in zip(unfilled, found, strict=True):
+            chosen = _next_masks(probabilities_MxV, order)
+            places = np.flatnonzero(texts[k] == vocab.mask)[chosen]
+            is_right[k] = np.array_equal(probabilities_MxV[chosen].argmax(axis=-1), truths[k][places])
+            texts[k][places] = truths[k][places]
+    return is_right
+
+
+def _next_masks(probabilities_MxV: np.ndarray, order: Order) -> np.ndarray:
+    """Returns which masks are filled in next, int [n]. probabilities_MxV: of the tokens at the masks that are left."""
+    if order == "once":
+        return np.arange(len(probabilities_MxV))
+    if order == "left_to_right":
+        return np.array([0])
+    second, first = np.partition(probabilities_MxV, -2, axis=-1)[:, -2:].T
+    return np.array([np.argmax(first if order == "probability" else first - second)])
+
+
+def _share(is_right: np.ndarray) -> dict[str, Any]:
+    """Returns the JSON fields of a share of instances. is_right: bool [n], at least one."""
+    count, share = len(is_right), float(is_right.mean())
+    interval = stats.binomtest(int(is_right.sum()), count).proportion_ci(CONFIDENCE, method="wilson")
+    return {
+        "instances": count,
+        "exact_match": share,
+        "exact_match_stderr": (share * (1 - share) / count) ** 0.5,
+        "exact_match_interval": [float(interval.low), float(interval.high)],
+    }
+
+
+def _line(fields: Any) -> tuple[str, str, str]:
+    if not isinstance(fields, dict) or not {"prompt", "response"} <= fields.keys():
+        raise InvalidRecord("has no 'prompt' or no 'response': an instance is an object with both")
+    group = string_field(fields, "group") if "group" in fields else ""
+    return string_field(fields, "prompt"), string_field(fields, "response"), group

@@ -1,0 +1,237 @@
+"""The gym: instances by hand, answers checked by brute force, test instances that are not trained on, bad sizes."""
+
+import collections
+import itertools
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contract.errors import ConfigError
+from data.sources.gym import TASKS, make_task
+from data.sources.gym.cfg import is_word
+from data.sources.gym.sudoku4 import boards, count_solutions
+from data.tokenizers.tokenizer import make_tokenizer
+from data.windows.split import Split, split_documents
+from experiment.experiment import make_experiment
+from run.corpus import open_corpora
+from tests.data.corpus import corpus_config, opened, read
+from tests.small_fields import small_config
+
+SMALL = {  # sizes with which a task has few instances
+    "addition": "digits=2,train_size=400,test_size=60",
+    "cfg": "length=12,brackets=2,depth=2,train_size=400,test_size=60",
+    "mqar": "pairs=3,queries=2,train_size=400,test_size=60",
+    "relationship": "chains=12",
+    "retrieval": "pairs=12",
+    "reversal": "facts=12",
+    "selective_copy": "length=8,copied=3,symbols=2,train_size=400,test_size=60",
+    "star_graph": "degree=2,length=3,labels=5,train_size=400,test_size=60",
+    "sudoku4": "blanks=6,train_size=400,test_size=60",
+}
+FIRST = {  # task -> its first test instance with the default sizes, checked by hand against the module's description
+    "addition": ("018+055=", "0073", "carry"),
+    "cfg": ("[[[[({})][[[]{}[]][[]{}]]][(", ")]]]", ""),
+    "mqar": ("dAgBoIrIkYpKfNtO/frtp=", "NIOK", ""),
+    "relationship": ("+frt:", "yyx", "forward"),
+    "retrieval": ("?owp:", "PPN", "forward"),
+    "reversal": ("0rso>", "XBF", "forward"),
+    "selective_copy": (".a.idj.....n..e.......l........b=", "aidjnelb", ""),
+    "star_graph": ("nh|fi|rq|hj|ed|fe|dr|in/fq=", "fedrq", ""),
+    "sudoku4": (".4.32....2.131.2=", "1423231442313142", ""),
+}
+
+
+def small(name, seed=0):
+    return make_task(f"{name}:{SMALL[name]},seed={seed}")
+
+
+def texts_of(instances):
+    return [prompt + answer for prompt, answer, _ in instances]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_instances_of_a_seed_never_change(name):
+    assert next(make_task(name).test()) == FIRST[name]
+    assert list(small(name).train()) == list(small(name).train())
+    assert list(small(name).test()) != list(small(name, seed=1).test())
+
+
+@pytest.mark.parametrize("name", TASKS)
+@given(seed=st.integers(0, 2**31 - 1))
+@settings(max_examples=10, deadline=None)
+def test_no_test_instance_is_trained_on(name, seed):
+    task = small(name, seed)
+    train, test = list(task.train()), list(task.test())
+    assert train and test and not set(texts_of(train)) & set(texts_of(test))
+    assert {instance.kind for instance in test} <= set(task.kinds or ("",))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_kind_is_asked_and_both_sides_are_written_alike(name):
+    task = make_task(name)
+    train, test = list(itertools.islice(task.train(), 3000)), list(task.test())
+    assert {instance.kind for instance in test} == set(task.kinds or ("",))
+    assert set("".join(texts_of(test))) <= set("".join(texts_of(train)))
+    lengths = {len(text) for text in texts_of(train)}
+    assert {len(text) for text in texts_of(test)} <= lengths
+
+
+def test_facts_are_stated_in_one_order_or_in_both_and_asked_in_both():
+    task = make_task("reversal:facts=6,ways=3")
+    train, test = list(task.train()), list(task.test())
+    assert len(train) == 4 * 2 + 2 * 6 and len(test) == 4 * 2  # four facts with one order, two with both
+    orders = collections.defaultdict(set)
+    for prompt, answer, _ in train:
+        name, order = prompt[1:-1], prompt[-1]
+        orders[frozenset([name, answer])].add(order)
+    assert sorted("".join(sorted(found)) for found in orders.values()) == ["<", "<", "<>", "<>", ">", ">"]
+    for prompt, answer, kind in test:
+        [stated] = orders[frozenset([prompt[1:-1], answer])]
+        assert (prompt[-1] == stated) == (kind == "forward")
+
+
+@pytest.mark.parametrize(("name", "marks"), [("retrieval", "?!"), ("relationship", "+-")])
+def test_what_is_asked_is_stated_and_not_asked_in_training(name, marks):
+    task = small(name)
+    train, test = texts_of(task.train()), list(task.test())
+    statements = [text for text in train if text[0] not in marks]
+    assert len(statements) == 12 and len(train) == 24 and len(test) == 12
+    for prompt, answer, kind in test:
+        asked = prompt[1:-1]
+        [statement] = [text for text in statements if asked in text]
+        before, after = statement.split(asked)
+        if name == "retrieval":
+            assert (before + after).strip(":") == answer
+        else:
+            assert (after if kind == "forward" else before).strip(">") == answer
+        assert (kind == "forward") == (prompt[0] == marks[0])
+        assert not any(asked in text for text in train if text[0] in marks)
+
+
+@given(seed=st.integers(0, 10**6), degree=st.integers(2, 4), length=st.integers(3, 5))
+@settings(max_examples=30, deadline=None)
+def test_the_path_of_a_star_is_the_only_one_to_its_goal(seed, degree, length):
+    task = make_task(f"star_graph:degree={degree},length={length},seed={seed},test_size=1")
+    [(prompt, path, _)] = task.test()
+    edges, ends = prompt[:-1].split("/")
+    neighbours = collections.defaultdict(list)
+    for start, end in edges.split("|"):
+        neighbours[start].append(end)
+    paths = [[ends[0]]]
+    for _ in range(length - 1):
+        paths = [[*found, node] for found in paths for node in neighbours[found[-1]]]
+    assert len(neighbours[ends[0]]) == degree == len(paths) and len(edges.split("|")) == degree * (length - 1)
+    assert [found for found in paths if found[-1] == ends[1]] == [list(path)]
+
+
+def test_there_are_288_boards_and_every_puzzle_has_one():
+    def is_board(cells):
+        rows = [cells[k : k + 4] for k in range(0, 16, 4)]
+        quarters = [rows[r][c : c + 2] + rows[r + 1][c : c + 2] for r in (0, 2) for c in (0, 2)]
+        return all(set(group) == set("1234") for group in [*rows, *map("".join, zip(*rows, strict=True)), *quarters])
+
+    assert len(set(boards())) == 288 and all(map(is_board, boards()))
+    assert count_solutions("." * 16) == 288 and count_solutions("11" + "." * 14) == 0
+    for prompt, solution, _ in small("sudoku4").test():
+        puzzle = prompt[:-1]
+        blanks = [cell for cell, digit in enumerate(puzzle) if digit == "."]
+        fitting = [b for b in boards() if all(p in (".", d) for p, d in zip(puzzle, b, strict=True))]
+        assert len(blanks) == 6 and fitting == [solution]
+
+
+def test_the_puzzles_of_a_solution_are_on_one_side():
+    task = small("sudoku4")
+    assert not {answer for _, answer, _ in task.train()} & {answer for _, answer, _ in task.test()}
+
+
+def test_only_one_answer_makes_a_balanced_word():
+    """By brute force over all endings of the answer's length."""
+    for prompt, answer, _ in itertools.islice(small("cfg").test(), 40):
+        assert len(prompt + answer) == 12 and len(answer) >= 2
+        endings = map("".join, itertools.product("([)]", repeat=len(answer)))
+        assert [ending for ending in endings if is_word(prompt + ending)] == [answer]
+        assert is_word("()[]") and not is_word("(]") and not is_word("(") and not is_word(")")
+
+
+def test_balanced_words_are_equally_likely():
+    """Of the 14 x 2^4 words of 8 brackets of two kinds, drawn without the condition on their end."""
+    task = make_task("cfg:length=12,brackets=2,depth=1")
+    object.__setattr__(task, "length", 8)
+    draws = random.Random(0)
+    counts = collections.Counter("".join(task.draw(draws)[1][:2]) for _ in range(22_400))
+    assert len(counts) == 14 * 2**4 and min(counts.values()) > 50 and max(counts.values()) < 160
+
+
+def test_the_other_answers_follow_from_their_prompts():
+    for prompt, answer, kind in small("addition").test():
+        a, b = prompt[:-1].split("+")
+        has_carry = any(int(x) + int(y) > 9 for x, y in zip(a, b, strict=True))
+        assert int(a) + int(b) == int(answer) and (kind == "carry") == has_carry
+    for prompt, answer, _ in make_task("addition:reverse=1,test_size=20").test():
+        assert sum(map(int, prompt[:-1].split("+"))) == int(answer[::-1])
+    for prompt, answer, _ in small("mqar").test():
+        pairs, queries = prompt[:-1].split("/")
+        assert answer == "".join(dict(zip(pairs[::2], pairs[1::2], strict=True))[query] for query in queries)
+    for prompt, answer, _ in small("selective_copy").test():
+        assert prompt.replace(".", "") == f"{answer}=" and len(answer) == 3
+
+
+def test_a_task_is_a_corpus_whose_held_out_text_is_its_test(tmp_path):
+    corpus = corpus_config(tmp_path, source="gym", path="reversal:facts=6")
+    store, decode, task = opened(corpus), make_tokenizer(corpus).decode, make_task("reversal:facts=6")
+    sides = split_documents(store, Split(0.5, 0, "auto"))
+    for side, instances in zip(sides, (task.train(), task.test()), strict=True):
+        found = []
+        for i, document in enumerate(side.index):
+            prompt, answer = np.split(side.tokens(i), [store.prompt_lengths[document]])
+            found.append((decode(prompt), decode(answer), store.labels[store.label_ids[document]]))
+        assert sorted(found) == sorted(instances)
+
+
+REFUSED = {
+    "": r"names no task of the gym: use addition, cfg, mqar",
+    "star_grph": r"'star_grph' names no task of the gym.*did you mean 'star_graph'\?$",
+    "mqar:pair=3": r"mqar has no size 'pair': use seed, .*; did you mean 'pairs'\?$",
+    "mqar:pairs=few": r"pairs='few' must be an integer, as in pairs=4$",
+    "mqar:pairs": r"pairs='' must be an integer",
+    "mqar:pairs=27": r"mqar\.pairs=27 must be from 2 to 26$",
+    "mqar:pairs=2,queries=3": r"the list has 2 keys: set queries=2 or less$",
+    "star_graph:degree=9,length=9": r"the graph has 73 nodes: set labels=73 or more, at most 62, or smaller sizes$",
+    "selective_copy:length=8": r"copied=8 leaves no blank: set length=9 or more$",
+    "cfg:length=13": r"length=13 must be even, and 12 or more with depth=3$",
+}
+
+
+@pytest.mark.parametrize("path", REFUSED)
+def test_a_task_that_cannot_work_is_refused_in_one_line(path, tmp_path):
+    with pytest.raises(ConfigError, match=REFUSED[path]) as error:
+        make_task(path)
+    assert "\n" not in str(error.value) and str(error.value).startswith(f"data.path={path!r}")
+
+
+@pytest.mark.parametrize("field", ["heldout_path", "text_key", "document_per"])
+def test_fields_that_the_gym_does_not_read_are_refused(field, tmp_path):
+    with pytest.raises(ConfigError, match=rf"data\.{field}='line' .*data\.source='gym'"):
+        read(corpus_config(tmp_path, source="gym", path="mqar", **{field: "line"}))
+
+
+@pytest.mark.parametrize(
+    ("config", "architecture", "needed"),
+    [
+        ("clm", "decoder_only", "data.inputs_length=33"),
+        ("mlm", "encoder_only", "data.inputs_length=35"),
+        ("prefix_lm", "encoder_decoder", "data.inputs_length=32 and data.targets_length=32"),
+    ],
+)
+def test_an_instance_that_a_row_cannot_hold_is_refused_with_the_length_that_can(config, architecture, needed, tmp_path):
+    fields = {"data__source": "gym", "data__documents": "split", "data__cache_dir": str(tmp_path)}
+    fields |= {"data__path": "star_graph:train_size=40,test_size=10"}
+    lengths = dict(item.split("=") for item in needed.split(" and "))
+    fits = {name.replace(".", "__"): int(value) for name, value in lengths.items()}
+    open_corpora(make_experiment(small_config(config, architecture, **fields, **fits)), show_progress=False)
+    short = {name: value - 1 for name, value in fits.items()}
+    with pytest.raises(ConfigError, match=rf"^an instance of data\.path='star_graph.* set {needed} or more$"):
+        open_corpora(make_experiment(small_config(config, architecture, **fields, **short)), show_progress=False)

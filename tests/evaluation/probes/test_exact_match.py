@@ -1,0 +1,215 @@
+"""--probe=exact_match: right and wrong answers of oracles, greedy decoding, every family of objectives, bad input."""
+
+import json
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from data.sources.gym import make_task
+from evaluation import __main__ as evaluate
+from evaluation.probes import exact_match
+from evaluation.probes.command import check_probe
+from evaluation.probes.exact_match import ExactMatch, Item
+from evaluation.scorer import LanguageModel, Scores
+from experiment.experiment import make_experiment
+from generate.prompts import make_prompt
+from generate.sampling import Request, Sampling, generate_answers
+from run.corpus import open_corpora
+from run.restore import language_model, reading_mesh
+from studies.measures import make_measure
+from tests.small_fields import small_config
+from tests.train.small_runs import save_random_run
+from tests.train.subprocesses import ROOT
+
+TASK = "reversal:facts=6"
+FAMILIES = {  # config -> architecture
+    "clm": "decoder_only",
+    "multi_token_prediction": "decoder_only",
+    "fim": "decoder_only",
+    "sft": "decoder_only",
+    "prefix_lm": "encoder_decoder",
+    "span_corruption": "decoder_only",
+    "iid_denoising": "encoder_decoder",
+    "ul2": "encoder_decoder",
+    "bart": "encoder_decoder",
+    "mlm": "encoder_only",
+    "electra": "encoder_only",
+    "unilm": "encoder_only",
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("stores"))
+
+
+def fields_of(config, architecture, cache, task=TASK, **fields):
+    documents = {"sft": "whole"}.get(config, "split")
+    data = {"data__source": "gym", "data__path": task, "data__documents": documents, "data__cache_dir": cache}
+    return small_config(config, architecture, **data, **fields)
+
+
+@pytest.fixture(scope="module")
+def model_of(cache):
+    """(config, architecture, task) -> its random language model and the held-out documents."""
+
+    def model_of(config, architecture, task=TASK):
+        experiment = make_experiment(fields_of(config, architecture, cache, task))
+        draws = np.random.default_rng(0)
+        params = jax.tree.map(
+            lambda leaf: draws.normal(0.0, 0.1, leaf.shape).astype(leaf.dtype), experiment.params_shapes
+        )
+        documents = open_corpora(experiment, show_progress=False).heldout_documents
+        return LanguageModel(*language_model(experiment, params), reading_mesh(experiment)), documents
+
+    return model_of
+
+
+def oracle(model, right):
+    """`model` with perfect scores for the answers in `right`, of the texts that it is shown."""
+
+    def score_with_bar(examples, count):
+        decode, vocab = model.experiment.tokenizer.decode, model.experiment.vocab
+        for number, example in examples:
+            shown = np.concatenate([example.inputs, example.targets_start])
+            is_text = (shown >= vocab.content_start) & (shown < vocab.content_end)
+            text = decode(shown[is_text]), decode(example.hidden)
+            asked.add((text[0], text[1]))
+            likeliest = np.array([True] * (len(example.hidden) - 1) + [text in right])
+            yield number, example, Scores(np.zeros(len(example.hidden)), likeliest)
+
+    asked = set()
+    return types.SimpleNamespace(experiment=model.experiment, score_with_bar=score_with_bar), asked
+
+
+@pytest.mark.parametrize("config", ["clm", "sft", "span_corruption"])
+def test_an_answer_is_right_if_every_token_is_the_likeliest(config, model_of):
+    model, documents = model_of(config, FAMILIES[config])
+    forward = {(prompt, answer) for prompt, answer, kind in make_task(TASK).test() if kind == "forward"}
+    every = {(prompt, answer) for prompt, answer, _ in make_task(TASK).test()}
+    for right, shares in ((every, (1.0, 1.0, 1.0)), (forward, (0.5, 1.0, 0.0)), (set(), (0.0, 0.0, 0.0))):
+        answers, asked = oracle(model, right)
+        found = ExactMatch().measure(answers, documents)
+        assert asked == every and found["instances"] == 8
+        groups = found["groups"]
+        assert (found["exact_match"], *(groups[kind]["exact_match"] for kind in ("forward", "backward"))) == shares
+        assert groups["forward"]["instances"] == 4 and groups["forward"]["exact_match_stderr"] == 0.0
+    assert found["exact_match_interval"] == pytest.approx([0.0, 0.3244], abs=1e-4)  # Wilson: z^2 / (n + z^2)
+
+
+@pytest.mark.parametrize(("order", "passes"), [("once", 1), ("left_to_right", 3), ("probability", 3), ("margin", 3)])
+def test_masks_are_filled_in_until_one_is_wrong(order, passes, model_of, monkeypatch):
+    """The oracle knows all answers but the second letter of "ESI"; its margins grow from right to left."""
+    model, documents = model_of("mlm", "encoder_only")
+    vocab, tokenizer = model.experiment.vocab, model.experiment.tokenizer
+    answer_of = {prompt: answer for prompt, answer, _ in make_task(TASK).test()}
+    wrong = next(iter(answer_of))
+    calls = []
+
+    def probabilities(experiment, params, texts, *, batch_size):
+        calls.append([int((text == vocab.mask).sum()) for text in texts])
+        for text in texts:
+            assert text[-1] == vocab.eos
+            prompt = next(prompt for prompt in answer_of if tokenizer.decode(text[:-1]).startswith(prompt))
+            hidden = tokenizer.encode(prompt + answer_of[prompt])
+            places = np.flatnonzero(text == vocab.mask)
+            found = np.zeros((len(places), vocab.size), np.float32)
+            for row, place in enumerate(places):
+                is_wrong = prompt == wrong and place == len(hidden) - 2
+                found[row, hidden[place] + is_wrong] = 0.9 - place / 100
+                found[row, hidden[place] + 2] = 0.05
+            yield found
+
+    monkeypatch.setattr(exact_match, "mask_probabilities", probabilities)
+    found = ExactMatch(order=order).measure(model, documents)
+    assert found["exact_match"] == 7 / 8 and found["order"] == order and found["groups"]["forward"]["instances"] == 4
+    assert len(calls) == passes and calls[0] == [3] * 8
+    assert calls[1:] == [[2] * 8, [1] * 7][: passes - 1]  # the wrong letter is the second one from both ends
+
+
+def test_the_next_mask_is_the_likeliest_or_has_the_largest_margin():
+    probabilities = np.array([[0.5, 0.45, 0.05], [0.45, 0.2, 0.35], [0.1, 0.44, 0.3]], np.float32)
+    chosen = {order: exact_match._next_masks(probabilities, order).tolist() for order in ("probability", "margin")}
+    assert chosen == {"probability": [0], "margin": [2]}
+    assert exact_match._next_masks(probabilities, "left_to_right").tolist() == [0]
+    assert exact_match._next_masks(probabilities, "once").tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("config", "architecture"), [("clm", "decoder_only"), ("prefix_lm", "encoder_decoder")])
+def test_an_answer_is_right_if_and_only_if_greedy_decoding_writes_it(config, architecture, model_of):
+    model, documents = model_of(config, architecture)
+    experiment, denoiser = model.experiment, model.experiment.denoisers[0]
+    prompts = [item.prompt for item in ExactMatch()._items(experiment, documents)]
+    requests = [Request(make_prompt(denoiser, prompt, experiment.vocab), 3) for prompt in prompts]
+    greedy = Sampling(temperature=0.0, top_k=0, top_p=1.0)
+    answers = [
+        answer.tokens
+        for [answer] in generate_answers(experiment, model.params, requests, greedy, num_samples=1, seed=0)
+    ]
+    whole = [(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True) if len(answer) == 3]
+    assert whole
+    right = [Item(prompt, answer.astype(np.int32), "") for prompt, answer in whole]
+    wrong = [item._replace(answer=item.answer + np.array([0, 0, 1], np.int32)) for item in right]
+    found = exact_match._written(model, denoiser, right + wrong)
+    assert found.tolist() == [True] * len(right) + [False] * len(wrong)
+
+
+@pytest.mark.parametrize("config", FAMILIES)
+def test_every_family_of_objectives_is_scored(config, model_of):
+    model, documents = model_of(config, FAMILIES[config], "mqar:pairs=2,queries=2,train_size=20,test_size=9")
+    check_probe(ExactMatch(), model.experiment)
+    found = ExactMatch().measure(model, documents)
+    assert found["instances"] == 9 and 0 <= found["exact_match"] <= 1 and found["groups"] == {}
+    assert ("order" in found) == (FAMILIES[config] == "encoder_only")
+    assert found["denoiser"] == {"ul2": "s"}.get(config, found["denoiser"])
+
+
+def test_the_command_prints_one_line(cache, tmp_path, monkeypatch, capsys):
+    """Of the held-out documents, which need no flag, and of a file."""
+    save_random_run(fields_of("clm", "decoder_only", cache), str(tmp_path / "run"))
+    lines = [{"prompt": "ab", "response": "c", "group": "x"}, {"prompt": "b", "response": "cd"}]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    monkeypatch.chdir(ROOT)
+
+    def printed(*arguments):
+        monkeypatch.setattr(sys, "argv", ["", f"--workdir={tmp_path / 'run'}", "--probe=exact_match", *arguments])
+        evaluate.main()
+        return json.loads(capsys.readouterr().out)
+
+    found = printed()
+    assert found["instances"] == 8 and set(found["groups"]) == {"forward", "backward"} and "heldout_digest" in found
+    found = printed(f"--path={tmp_path / 'items.jsonl'}")
+    assert found["instances"] == 2 and found["groups"]["x"]["instances"] == 1 and "heldout_digest" not in found
+    (tmp_path / "items.jsonl").write_text('{"prompt": "a"}')
+    for arguments, message in {
+        (f"--path={tmp_path / 'items.jsonl'}",): r"items.jsonl:1 has no 'prompt' or no 'response'",
+        ("--order=margin",): r"--order=margin has no effect on a model with a decoder: remove it",
+        ("--order=best",): r"--order=best must be margin, probability, left_to_right, once$",
+        ("--limit=3",): r"--limit has no effect on --probe=exact_match",
+    }.items():
+        with pytest.raises(ConfigError, match=message):
+            printed(*arguments)
+
+
+def test_text_without_prompts_is_refused(model_of):
+    model, documents = model_of("clm", "decoder_only")
+    store = types.SimpleNamespace(
+        prompt_lengths=np.zeros_like(documents.store.prompt_lengths), label_ids=documents.store.label_ids
+    )
+    plain = types.SimpleNamespace(by_corpus=[types.SimpleNamespace(store=store, index=documents.index)])
+    with pytest.raises(ConfigError, match=r"no held-out document has a prompt: name a file"):
+        ExactMatch().measure(model, plain)
+
+
+def test_a_group_is_a_measure_of_a_study(cache):
+    experiment = make_experiment(fields_of("clm", "decoder_only", cache))
+    fields = {"kind": "probe", "probe": "exact_match", "better": "higher", "config": "", "overrides": {}, "fields": {}}
+    for metric in ("exact_match", "groups.forward.exact_match", "groups.backward.exact_match"):
+        make_measure("m", fields | {"metric": metric}).check(experiment)
+    for metric in ("groups.sideways.exact_match", "forward", "bits_per_byte.exact_match"):
+        with pytest.raises(ConfigError, match=r"name it as in 'groups\.backward\.exact_match'"):
+            make_measure("m", fields | {"metric": metric}).check(experiment)
