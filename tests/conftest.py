@@ -7,8 +7,8 @@ import os
 import shutil
 import tempfile
 
-# One thread for NumPy, SciPy and PyTorch: their arrays are tiny here, and the threads of two workers would wait for each
-# other on two cores.
+# One thread for NumPy, SciPy and PyTorch: the arrays of tests are tiny, and the threads of two workers would wait for
+# each other on two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests run each tiny program once, so compilation takes most of their time, and many tests compile the same programs.
 # The processes that tests start have these settings too.

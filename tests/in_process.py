@@ -14,7 +14,7 @@ from tests.train.subprocesses import ROOT
 
 
 def run_here(main: Callable[[], None], *arguments: object) -> tuple[int, str, str]:
-    """Runs the `main` of a command, and returns its exit status, standard output and standard error, as `run_main` does.
+    """Runs the `main` of a command as `run_main` does, and returns its status, standard output and standard error.
 
     Raises what the command raises, but for SystemExit.
     """
