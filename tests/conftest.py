@@ -35,20 +35,24 @@ import pytest
 # The files that take longest, the longest first: the workers of pytest-xdist take files in this order (with
 # --no-loadscope-reorder, in pyproject.toml), so that none begins a long file when the others end.
 LONG_FILES = (
-    "tests/studies/test_jobs.py",
-    "tests/train/test_resume.py",
-    "tests/train/test_three_corpora.py",
     "tests/run/test_devices.py",
-    "tests/plan/test_plan.py",
+    "tests/train/test_three_corpora.py",
+    "tests/test_torture.py",
     "tests/test_table.py",
-    "tests/studies/test_scaling.py",
-    "tests/workdir/test_bucket_workdir.py",
-    "tests/cluster/test_processes.py",
     "tests/plan/test_presets.py",
+    "tests/cluster/test_processes.py",
+    "tests/studies/test_jobs.py",
+    "tests/workdir/test_bucket_workdir.py",
+    "tests/run/test_sharded_attention.py",
+    "tests/examples/test_colab.py",
+    "tests/train/test_resume.py",
     "tests/studies/test_shipped_studies.py",
+    "tests/plan/test_memory_choice.py",
+    "tests/plan/test_plan.py",
     "tests/train/test_multitask.py",
-    "tests/huggingface/test_families.py",
     "tests/huggingface/test_convert.py",
+    "tests/evaluation/test_cross_evaluate.py",
+    "tests/evaluation/probes/test_command.py",
 )
 
 
