@@ -1,6 +1,7 @@
 """Makes an experiment: the objects of every package that a config describes, checked before anything slow runs."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -131,7 +132,7 @@ class Experiment:
         """The tokenizer's special ids."""
         return self.tokenizer.vocab
 
-    @property
+    @functools.cached_property
     def params_shapes(self) -> Params:
         """The parameters' shapes and dtypes, as jax.ShapeDtypeStruct."""
         return jax.eval_shape(lambda: self.learner.init_params(jax.random.key(0)))

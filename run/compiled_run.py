@@ -33,7 +33,7 @@ from run.per_device import (
     per_part_of_positions,
     split_axes,
 )
-from run.step import TrainState, init_state, make_eval_step, make_train_step
+from run.step import TrainState, init_state, make_eval_step, make_train_step, state_of
 from workdir.checkpoint import abstract
 
 
@@ -259,7 +259,10 @@ def attention_of(experiment: Experiment, platform: str, mesh: Mesh | AbstractMes
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
     """The state's shapes, dtypes and shardings on `mesh`, without the state."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
-    shapes = jax.eval_shape(functools.partial(initial_state, experiment, optimizer), seed_array(experiment.seed))
+    shapes = jax.eval_shape(
+        lambda params: state_of(params, optimizer, experiment.model.dtype, experiment.train.ema_decay),
+        experiment.params_shapes,
+    )
     return abstract(shapes, sharding.shardings(mesh, shapes))
 
 

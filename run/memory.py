@@ -173,7 +173,7 @@ def activation_bytes(experiment: Experiment, mesh: Mesh | AbstractMesh, platform
         name: jax.ShapeDtypeStruct((array.shape[0] // divisor, *(n // context for n in array.shape[1:])), array.dtype)
         for name, array in abstract_batch(experiment, sharding.batch_sharding(mesh)).items()
     }
-    params = jax.eval_shape(experiment.learner.init_params, jax.random.key(0))
+    params = experiment.params_shapes
     positions = PositionParts(context, lambda: 0, lambda x, axis: _placeholder_gather(x, axis, context))
 
     def residuals(learner: Any, params: Any, batch: Batch) -> list[Array]:

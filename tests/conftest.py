@@ -7,6 +7,9 @@ import os
 import shutil
 import tempfile
 
+# One thread for NumPy, SciPy and PyTorch: the arrays of tests are tiny, and the threads of two workers would wait for
+# each other on two cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests run each tiny program once, so compilation takes most of their time, and many tests compile the same programs.
 # The processes that tests start have these settings too.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -16,6 +19,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers of pytest-xdist inh
     _OWNER = os.getpid()
     atexit.register(lambda: os.getpid() == _OWNER and shutil.rmtree(_COMPILED, ignore_errors=True))  # not when forked
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # of operations in the text of programs; 5% of the time
 # XLA's older emitters of CPU code compile in half the time. Only for the versions that were tried, because XLA ends a
 # process with a flag that it does not know. Flags of the user come last, and so take precedence. QUICK_COMPILATION=0:
 # programs are compiled as users compile them.
@@ -31,20 +35,24 @@ import pytest
 # The files that take longest, the longest first: the workers of pytest-xdist take files in this order (with
 # --no-loadscope-reorder, in pyproject.toml), so that none begins a long file when the others end.
 LONG_FILES = (
-    "tests/studies/test_jobs.py",
-    "tests/train/test_resume.py",
-    "tests/train/test_three_corpora.py",
     "tests/run/test_devices.py",
-    "tests/plan/test_plan.py",
+    "tests/train/test_three_corpora.py",
+    "tests/test_torture.py",
     "tests/test_table.py",
-    "tests/studies/test_scaling.py",
-    "tests/workdir/test_bucket_workdir.py",
-    "tests/cluster/test_processes.py",
     "tests/plan/test_presets.py",
+    "tests/cluster/test_processes.py",
+    "tests/studies/test_jobs.py",
+    "tests/workdir/test_bucket_workdir.py",
+    "tests/run/test_sharded_attention.py",
+    "tests/examples/test_colab.py",
+    "tests/train/test_resume.py",
     "tests/studies/test_shipped_studies.py",
+    "tests/plan/test_memory_choice.py",
+    "tests/plan/test_plan.py",
     "tests/train/test_multitask.py",
-    "tests/huggingface/test_families.py",
     "tests/huggingface/test_convert.py",
+    "tests/evaluation/test_cross_evaluate.py",
+    "tests/evaluation/probes/test_command.py",
 )
 
 
@@ -55,9 +63,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Excludes the modules and tests of the session from garbage collections, each of which would visit them all."""
+    """Excludes the modules and tests of the session from garbage collections, each of which would visit them all.
+
+    Collections are rarer than Python's default of 700 new objects, since the traces of JAX make millions.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000)
 
 
 @pytest.fixture(scope="session")

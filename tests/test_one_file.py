@@ -30,7 +30,8 @@ def test_it_is_short():
     "name", ["mlm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("clm", "span_corruption"))]
 )
 def test_its_losses_are_those_of_train_main(one_file, name, corpus, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(one_file, "WARMUP_STEPS", 1)
+    for field, value in {"WARMUP_STEPS": 1, "LENGTH": 48, "BATCH_SIZE": 4}.items():
+        monkeypatch.setattr(one_file, field, value)
     monkeypatch.setenv("HOME", str(tmp_path))  # the default data.cache_dir
     objective, architecture = one_file.EXAMPLES[name]
     config = base.get_config()

@@ -59,14 +59,14 @@ def arguments_of(command, place, without=""):
         ("data.prepare.__main__", "--filters.jaccard", "2.0"),
     ],
 )
-def test_values_of_flags(command, flag, value, place, monkeypatch):
+def test_values_of_flags(command, flag, value, place):
     if command == "data.train_tokenizer":
         pytest.importorskip("sentencepiece")
     needed = ["--source=text", f"--path={place}/text.txt"]
     needed = needed if command not in COMMANDS else arguments_of(command, place, without=flag)
     needed = [argument for argument in needed if not argument.startswith(f"{flag}=")]
     names = (flag, f"data.{flag[2:]}", flag[2:])
-    check_rows([row(main_of(command), *needed, f"{flag}={value}", names=names)], monkeypatch)
+    check_rows([row(main_of(command), *needed, f"{flag}={value}", names=names)])
 
 
 # Command, flag that names something to read or to write, and what is not that. A name is a folder of `place`.
@@ -85,7 +85,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("command", "flag", "paths"), PATHS, ids=[" ".join(path[:2]) for path in PATHS])
-def test_paths(command, flag, paths, place, monkeypatch):
+def test_paths(command, flag, paths, place):
     needed = arguments_of(command, place, without=flag)[not flag :]
     if command == "train.main":
         corpus = {"source": "text", "path": f"{place}/text.txt", "document_per": "paragraph", "inputs_length": 16}
@@ -93,10 +93,10 @@ def test_paths(command, flag, paths, place, monkeypatch):
         needed += [f"--config.data.{name}={value}" for name, value in corpus.items()]
     full = [path if "://" in path or ":/" in path else f"{place}/{path}" * bool(path) for path in paths]
     rows = [row(main_of(command), *needed, f"{flag}={path}" if flag else path, names=(path or flag,)) for path in full]
-    check_rows(rows, monkeypatch)
+    check_rows(rows)
 
 
-def test_config_of_a_run(own, monkeypatch):
+def test_config_of_a_run(own):
     path = own / "run" / "config.json"
     whole, evaluate = json.loads(path.read_text()), main_of("train.evaluate")
     kinds = JSON | {
@@ -105,35 +105,35 @@ def test_config_of_a_run(own, monkeypatch):
         "a field of another type": json.dumps(whole | {"train": whole["train"] | {"steps": None}}).encode(),
     }
     names = ("config.json", "config field", "config has no section", "train.steps", "model")
-    check_damaged(path, kinds, row(evaluate, f"--workdir={own}/run", names=names), monkeypatch)
+    check_damaged(path, kinds, row(evaluate, f"--workdir={own}/run", names=names))
 
 
-def test_metrics(own, monkeypatch):
+def test_metrics(own):
     lines = {"a number": b"5\n", "no split": b'{"step": 1}\n', "text": b'{"step": 2, "split": "eval", "loss": "x"}\n'}
     plot = row(main_of("train.plot"), f"{own}/run", f"--out={own}/new.svg", names=("metrics", f"{own}/run"))
-    check_damaged(own / "run" / "metrics.jsonl", ANY | lines, plot, monkeypatch)
+    check_damaged(own / "run" / "metrics.jsonl", ANY | lines, plot)
 
 
-def test_checkpoint(own, monkeypatch):
+def test_checkpoint(own):
     evaluate = row(main_of("train.evaluate"), f"--workdir={own}/run", names="checkpoints")
     folder = own / "run" / "checkpoints" / "2"
     array = max((folder / "state").glob("params.*/0.0"), key=lambda path: path.stat().st_size)
     for path in (folder / "record" / "record.json", array, array.with_name(".zarray")):
-        check_damaged(path, ANY, evaluate, monkeypatch)
+        check_damaged(path, ANY, evaluate)
 
 
 @pytest.mark.parametrize("file", ["meta.json", "tokens.bin", "offsets.npy"])
-def test_token_store(file, place, monkeypatch):
+def test_token_store(file, place):
     [folder] = (place / "cache").iterdir()  # not in `own`, whose copied text has another modification time
     evaluate = row(main_of("train.evaluate"), f"--workdir={place}/run", names=str(folder))
-    check_damaged(folder / file, JSON if file == "meta.json" else ANY, evaluate, monkeypatch)
+    check_damaged(folder / file, JSON if file == "meta.json" else ANY, evaluate)
 
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json"])
-def test_hugging_face_folder(file, own, monkeypatch):
+def test_hugging_face_folder(file, own):
     kinds = JSON if file.endswith(".json") else ANY
     convert = row(main_of("train.convert"), f"--from={own}/export", f"--workdir={own}/new", names=(file, f"{own}/exp"))
-    check_damaged(own / "export" / file, kinds, convert, monkeypatch)
+    check_damaged(own / "export" / file, kinds, convert)
 
 
 def prepare_row(own, *arguments, names):
@@ -150,7 +150,7 @@ CORPORA = {
 
 
 @pytest.mark.parametrize("name", CORPORA)
-def test_corpus(name, own, monkeypatch):
+def test_corpus(name, own):
     path, documents = own / name, [{"text": "a document"}] * 9
     lines = b"".join(json.dumps(document).encode() + b"\n" for document in documents)
     if name.endswith(("parquet", "record")):
@@ -161,5 +161,5 @@ def test_corpus(name, own, monkeypatch):
     for skipping in ("error", "skip"):  # the only file, so nothing remains
         flags = (f"--source={source}", f"--path={path}", f"--on_unreadable={skipping}")
         kinds = {kind: value for kind, value in CORPORA[name].items() if kind != "two values"}
-        check_damaged(path, kinds, prepare_row(own, *flags, names=str(path)), monkeypatch)
+        check_damaged(path, kinds, prepare_row(own, *flags, names=str(path)))
     assert not list(own.glob("new_cache/*"))

@@ -39,15 +39,15 @@ def experiment_of(name, value):
     return row(lambda: make_experiment(with_field(clm.get_config().to_dict(), name, value)), names=name)
 
 
-def test_values_of_other_types_and_beyond_ranges(monkeypatch):
-    check_rows([experiment_of(name, value) for name, values in VALUES.items() for value in values], monkeypatch)
+def test_values_of_other_types_and_beyond_ranges():
+    check_rows([experiment_of(name, value) for name, values in VALUES.items() for value in values])
 
 
-def test_sections_that_are_no_groups_and_fields_that_are_missing_or_unknown(monkeypatch):
+def test_sections_that_are_no_groups_and_fields_that_are_missing_or_unknown():
     rows = [experiment_of(name, value) for name in ("train", "data.filters", "objective") for value in (None, 5, [])]
     rows += [experiment_of(name, ...) for name in ("seed", "train.steps", "data.filters.jaccard", "objective.name")]
     rows += [experiment_of(name, 1) for name in ("sed", "train.stepsx", "data.filters.x", "objective.rate")]
-    check_rows(rows, monkeypatch)
+    check_rows(rows)
 
 
 def parse():
@@ -67,6 +67,6 @@ def parse():
         "from ml_collections import ConfigDict\ndef get_config():\n    return ConfigDict()",
     ],
 )
-def test_a_file_that_is_no_config(source, tmp_path, monkeypatch):
+def test_a_file_that_is_no_config(source, tmp_path):
     (tmp_path / "mine.py").write_text(source)
-    check_rows([row(parse, f"--config={tmp_path}/mine.py", names=(f"{tmp_path}/mine.py", "config field"))], monkeypatch)
+    check_rows([row(parse, f"--config={tmp_path}/mine.py", names=(f"{tmp_path}/mine.py", "config field"))])

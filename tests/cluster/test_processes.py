@@ -8,7 +8,9 @@ import time
 
 import pytest
 
+from tests.in_process import run_here
 from tests.train.subprocesses import free_port, run_main, start_main
+from train import main
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +59,8 @@ def metrics_of(workdir):
 
 def test_two_processes_train_as_one_also_after_a_signal_to_one_of_them(arguments, tmp_path):
     """With two devices each. SIGTERM stops both at one step, and the continued run equals the run of one process."""
-    status, out, err = run_main(*arguments, f"--workdir={tmp_path / 'one'}")
+    config = "--config=tests/small_config.py"
+    status, out, err = run_here(main.main, config, *arguments, f"--workdir={tmp_path / 'one'}")
     assert status == 0, out + err
     workdir = tmp_path / "two"
     processes = start_two(*arguments, f"--workdir={workdir}", "--stopped_status=75", devices=2)

@@ -11,8 +11,10 @@ from cluster.devices import CHIPS, GIB
 from command.flags import TRAINING_MEMORY, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
+from plan import __main__ as command
 from plan.__main__ import report_fields, report_lines
 from plan.estimate import Compiled, Topology, _bytes_needed, _collectives, estimate, parse_topology, pool_share
+from tests.in_process import run_here
 from tests.table import small_config
 from tests.train.subprocesses import run_main
 
@@ -134,7 +136,7 @@ def test_the_json_file_has_what_is_printed(tmp_path, monkeypatch):
     path = tmp_path / "plan.json"
     arguments = ("--config=configs/clm.py:base", "--topology=h100:1", "--vocab_size=50257", f"--json={path}")
     arguments += ("--config.model.remat=none", "--config.train.grad_accum_steps=1")
-    status, out, _ = run_main(*arguments, module="train.plan")
+    status, out, _ = run_here(command.main, *arguments)
     plan = json.loads(path.read_text())
     assert (plan["remat"], plan["microbatches"], plan["chosen"]) == ("none", 1, None)
     assert "  recomputation      remat none, 1 microbatch\n" in out
@@ -169,7 +171,7 @@ def test_collectives_that_jaxlib_cannot_read_are_unknown():
 
 def test_a_file_that_cannot_be_written_is_an_error_before_the_plan(tmp_path):
     arguments = ("--config=configs/ul2.py", "--topology=cpu:1", f"--json={tmp_path}/none/plan.json")
-    status, out, err = run_main(*arguments, module="train.plan")
+    status, out, err = run_here(command.main, *arguments)
     assert (status, out) == (1, "") and "--json=" in err and len(err.splitlines()) == 1
 
 
@@ -186,7 +188,7 @@ def test_the_pool_of_a_gpu_is_that_of_the_environment(monkeypatch):
 
 @pytest.mark.parametrize("arguments", [["--topology=cpu:3"], []])
 def test_the_commands_errors_are_one_line(arguments):
-    status, out, err = run_main("--config=configs/ul2.py", *arguments, module="train.plan")
+    status, out, err = run_here(command.main, "--config=configs/ul2.py", *arguments)
     assert status == 1 and err.startswith("error: ") and len(err.splitlines()) == 1 and not out
 
 

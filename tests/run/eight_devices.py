@@ -26,8 +26,9 @@ from run.per_device import over_devices, per_part_of_positions
 from run.restore import load_experiment, load_params
 from run.sharding import batch_sharding, local_rows, make_mesh, shardings, to_global
 from run.step import init_state, make_eval_step
+from tests.in_process import run_here
 from tests.learners.row_learners import batch_of
-from tests.run.test_devices import READ, printed
+from tests.run.test_devices import READ
 from tests.run.test_sharding import SHAPES, D, F, N, tpus
 from tests.table import small_config
 from train.init_from import start_from
@@ -276,7 +277,7 @@ def test_a_run_is_read_on_eight_devices(mesh):
     other = make_run(make_experiment(small_config("fim", "decoder_only", **TEXT)), show_progress=False)
     started, _ = start_from(other, other.init_state().params, workdir)
     jax.tree.map(np.testing.assert_array_equal, started, params)
-    answer = printed(generate, workdir, "--prompt=import ", "--temperature=0", "--max_tokens=8")
+    _, answer, _ = run_here(generate, f"--workdir={workdir}", "--prompt=import ", "--temperature=0", "--max_tokens=8")
     total = float(sum(abs(np.asarray(leaf)).astype(float).sum() for leaf in jax.tree.leaves(params)))
-    found = {"evaluate": json.loads(printed(evaluate, workdir)), "generate": answer, "sum": total}
+    found = {"evaluate": json.loads(run_here(evaluate, f"--workdir={workdir}")[1]), "generate": answer, "sum": total}
     (FOLDER / f"{mesh}.json").write_text(json.dumps(found))

@@ -1,9 +1,6 @@
 """Several devices and processes: tests/run/eight_devices.py in one process of eight, and what others read of it."""
 
-import contextlib
-import io
 import json
-import sys
 
 import jax
 import numpy as np
@@ -16,6 +13,7 @@ from generate.__main__ import main as generate
 from run.compiled_run import make_run
 from run.restore import load_experiment, load_params
 from run.sharding import local_rows
+from tests.in_process import run_here
 from tests.table import small_config
 from tests.train.subprocesses import run, run_tests
 
@@ -26,17 +24,6 @@ READ = {
     "fsdp_and_tensor": {"mesh__data": 2, "mesh__fsdp": 2, "mesh__tensor": 2, "optimizer__learning_rate": 1e-2},
     "pmap": {"mesh__backend": "pmap", "optimizer__learning_rate": 1e-2},
 }
-
-
-def printed(main, workdir, *arguments):
-    """What the `main` of a command prints."""
-    before, sys.argv = sys.argv, ["command", f"--workdir={workdir}", *arguments]
-    try:
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            main()
-    finally:
-        sys.argv = before
-    return out.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +43,16 @@ def test_a_run_of_eight_devices_is_read_by_one(runs, mesh):
     """Fails where evaluate, generate or init_from needs the mesh of the training run."""
     workdir, there = str(runs / mesh), json.loads((runs / f"{mesh}.json").read_text())
     lines = [json.loads(line) for line in (runs / mesh / "metrics.jsonl").read_text().splitlines()]
-    trained, here = [line for line in lines if line["split"] == "eval"][-1], json.loads(printed(evaluate, workdir))
+    trained, here = (
+        [line for line in lines if line["split"] == "eval"][-1],
+        json.loads(run_here(evaluate, f"--workdir={workdir}")[1]),
+    )
     for name in ("loss", "accuracy", "bits_per_byte", "step"):
         assert here[name] == pytest.approx(trained[name], rel=1e-5), name
         assert there["evaluate"][name] == pytest.approx(trained[name], rel=1e-5), name
     params, _ = load_params(load_experiment(workdir), workdir)
     assert sum(abs(np.asarray(leaf)).astype(float).sum() for leaf in jax.tree.leaves(params)) == there["sum"]
-    answer = printed(generate, workdir, "--prompt=import ", "--temperature=0", "--max_tokens=8")
+    _, answer, _ = run_here(generate, f"--workdir={workdir}", "--prompt=import ", "--temperature=0", "--max_tokens=8")
     assert answer == there["generate"] and answer.startswith("import ")
 
 

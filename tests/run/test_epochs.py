@@ -14,7 +14,7 @@ from experiment.schedules import make_schedule
 from run.compiled_run import make_run
 from run.corpus import steps_of
 from run.restore import load_experiment
-from tests.run.test_devices import printed
+from tests.in_process import run_here
 from tests.table import reads_corpus, small_config
 from train.loop import train_and_evaluate
 from workdir.run_config import read_config
@@ -85,7 +85,7 @@ def test_a_run_of_epochs_and_its_continuation(corpus, tmp_path, capsys):
 
     reading = load_experiment(str(tmp_path))  # evaluate, generate and train.init_from read a run so
     assert reading.train.steps == more and reading.train.epochs == 0
-    assert json.loads(printed(evaluate, tmp_path))["step"] == more
+    assert json.loads(run_here(evaluate, f"--workdir={tmp_path}")[1])["step"] == more
 
 
 @pytest.mark.parametrize(

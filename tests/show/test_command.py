@@ -9,11 +9,13 @@ from rich.console import Console
 
 from data.store.store import open_or_build
 from data.windows.split import split_documents
+from show import __main__ as command
 from show import page as show_page
 from show.examples import chunks, examples_of
 from show.page import make_page
 from show.statistics import STATISTICS
 from show.terminal import html_page, print_page, svg_page
+from tests.in_process import run_here
 from tests.show.test_export import parsed
 from tests.table import PAIRS, reads_corpus, shares_rows, small_experiment
 from tests.train.subprocesses import run_main
@@ -147,10 +149,10 @@ def test_the_program_prints_and_writes(corpus, tmp_path, monkeypatch):
     first = svg.read_bytes()
     assert b">example&#160;2:" in first and len(first) < 150_000
     monkeypatch.setenv("COLUMNS", "200")
-    assert run_main(*arguments, module="train.show")[0] == 0 and svg.read_bytes() == first
+    assert run_here(command.main, *arguments)[0] == 0 and svg.read_bytes() == first
 
 
 def test_an_error_is_one_line():
-    status, out, err = run_main("--config=tests/small_config.py", "--html=/nowhere/x.html", module="train.show")
+    status, out, err = run_here(command.main, "--config=tests/small_config.py", "--html=/nowhere/x.html")
     assert (status, out) == (1, "")
     assert err == ("error: --html=/nowhere/x.html cannot be written: name a file in an existing folder\n")

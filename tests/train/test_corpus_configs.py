@@ -2,13 +2,13 @@
 
 import importlib
 import json
-import sys
 
 import pytest
 import tensorflow_datasets as tfds
 
 from configs import corpora
 from tests.data.tfds_datasets import PUBLIC, read_from, write_dataset
+from tests.in_process import run_here
 from tests.table import CONFIGS
 from train import main
 
@@ -58,16 +58,13 @@ def prepared(tmp_path_factory):
 
 
 @pytest.mark.parametrize("corpus", DATA)
-def test_each_corpus_trains_two_steps_through_the_command_line(corpus, prepared, tmp_path, monkeypatch, capsys):
+def test_each_corpus_trains_two_steps_through_the_command_line(corpus, prepared, tmp_path):
     read_from(prepared)
     fields = SMALL | {"data.cache_dir": tmp_path / "cache"}
     if corpus == "wikipedia":
         fields["data.heldout_fraction"] = 0.1  # 60 articles have no hundredth
     arguments = [f"--config.{name}={value}" for name, value in fields.items()]
-    command = ["train.main", f"--config=configs/corpora/{corpus}.py", f"--workdir={tmp_path / 'run'}", *arguments]
-    monkeypatch.setattr(sys, "argv", command)
-    sys.modules.pop("config_config", None)  # the module of the last --config, which ml_collections would keep
-    main.main()
-    assert "done: 2 steps" in capsys.readouterr().out
+    command = f"--config=configs/corpora/{corpus}.py", f"--workdir={tmp_path / 'run'}", *arguments
+    assert "done: 2 steps" in run_here(main.main, *command)[1]
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert any(line["split"] == "eval" and line["loss"] > 0 for line in metrics)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.bad_input.answers import check_rows, row
-from tests.train.subprocesses import ROOT, run_main
+from tests.train.subprocesses import run_main
 from train import main
 
 SMALL = "--config=tests/small_config.py"
@@ -23,9 +23,8 @@ SMALL = "--config=tests/small_config.py"
         ([SMALL, "stray"], "unexpected argument 'stray'"),
     ],
 )
-def test_invalid_arguments_are_reported_in_one_line(arguments, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    check_rows([row(main.main, f"--workdir={tmp_path / 'run'}", *arguments, names=message)], monkeypatch)
+def test_invalid_arguments_are_reported_in_one_line(arguments, message, tmp_path):
+    check_rows([row(main.main, f"--workdir={tmp_path / 'run'}", *arguments, names=message)])
     assert not (tmp_path / "run" / "config.json").exists() and not (tmp_path / "run" / "metrics.jsonl").exists()
 
 

@@ -2,11 +2,9 @@
 
 import io
 import json
-import random
 import shutil
 import signal
 import sys
-import time
 
 import pytest
 from rich.console import Console
@@ -14,10 +12,12 @@ from rich.console import Console
 from contract.errors import ConfigError
 from evaluation import __main__ as evaluate
 from experiment.experiment import make_experiment
+from tests.in_process import run_here
 from tests.table import reads_corpus, small_config
 from tests.train.small_runs import array_checksums
-from tests.train.subprocesses import start_main
+from train import main
 from train.loop import train_and_evaluate
+from workdir.metrics import MetricsWriter
 from workdir.workdir import FIRST_CHECKPOINT_MARKER, Workdir
 
 STEPS = 24
@@ -69,7 +69,7 @@ def copy(uninterrupted, tmp_path):
 @pytest.fixture(scope="module")
 def arguments(corpus):
     data = {"data.path": corpus / "text", "data.cache_dir": corpus / "cache"}
-    return [f"--config.{name}={value}" for name, value in (FIELDS | data).items()]
+    return ["--config=tests/small_config.py", *(f"--config.{name}={value}" for name, value in (FIELDS | data).items())]
 
 
 def metrics_of(workdir):
@@ -83,35 +83,21 @@ def assert_same_run(workdir, uninterrupted):
     assert array_checksums(workdir, STEPS) == array_checksums(uninterrupted, STEPS)
 
 
-def wait_for_lines(process, workdir, count):
-    end = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < end:
-        path = workdir / "metrics.jsonl"
-        if path.exists() and len(path.read_text().splitlines()) >= count:
-            return
-        time.sleep(0.02)
-    raise AssertionError(process.communicate())
+def test_a_run_stopped_by_a_signal_saves_and_prints_how_to_continue(
+    arguments, uninterrupted, train, tmp_path, monkeypatch
+):
+    """Of a process that gets the signal: tests/cluster/test_processes.py; of kills: tests/test_torture.py."""
+    workdir, write = tmp_path / "run", MetricsWriter.write
 
+    def write_and_signal(self, step, *line):
+        write(self, step, *line)
+        if step == 4:
+            signal.raise_signal(signal.SIGTERM)
 
-@pytest.mark.slow
-def test_a_run_killed_at_a_random_step_equals_an_uninterrupted_run(arguments, uninterrupted, train, tmp_path):
-    workdir, step = tmp_path / "run", random.randrange(2, STEPS)
-    print("killed after line", step, "of metrics.jsonl")  # for the output of a failed test
-    process = start_main(*arguments, f"--workdir={workdir}")
-    wait_for_lines(process, workdir, step)
-    process.kill()
-    process.communicate()
-    train(workdir)
-    assert_same_run(workdir, uninterrupted)
-
-
-def test_a_run_stopped_by_a_signal_saves_and_prints_how_to_continue(arguments, uninterrupted, train, tmp_path):
-    workdir = tmp_path / "run"
-    process = start_main(*arguments, f"--workdir={workdir}")
-    wait_for_lines(process, workdir, 4)
-    process.send_signal(signal.SIGTERM)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0 and stderr == ""
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsWriter, "write", write_and_signal)
+        status, stdout, stderr = run_here(main.main, *arguments, f"--workdir={workdir}")
+    assert (status, stderr) == (0, "")
     assert "WARNING: SIGTERM: saving a checkpoint, then stopping" in stdout
     assert "its checkpoint is saved. To continue, run the same command again." in stdout
     stopped = int(stdout.split("stopped at step ")[1].split(";")[0])

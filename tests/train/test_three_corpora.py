@@ -3,12 +3,12 @@
 import json
 import re
 import signal
-import sys
 import time
 
 import pytest
 
 from evaluation import __main__ as evaluate
+from tests.in_process import run_here
 from tests.three_corpora import RATES
 from tests.train.subprocesses import ROOT, free_port, start_main
 from train import main
@@ -31,20 +31,12 @@ def flags(corpus):
     return {mix_by: [f"--config={ROOT}/tests/three_corpora.py:{mix_by}", *own] for mix_by in ("example", "token")}
 
 
-def run_here(command, name, *arguments):
-    """Runs a command in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [name, *map(str, arguments)])
-        sys.modules.pop("config_config", None)  # the module of the last --config, which ml_collections would keep
-        command.main()
-
-
 @pytest.fixture(scope="module")
 def runs(flags, tmp_path_factory):
     """mix_by -> the folder of a run of one process that nothing interrupted."""
     folder = tmp_path_factory.mktemp("runs")
     for mix_by, given in flags.items():
-        run_here(main, "train.main", *given, f"--workdir={folder / mix_by}")
+        assert run_here(main.main, *given, f"--workdir={folder / mix_by}")[::2] == (0, "")
     return {mix_by: folder / mix_by for mix_by in flags}
 
 
@@ -126,9 +118,8 @@ def test_two_processes_one_of_them_killed_read_the_same(flags, runs, tmp_path):
             assert two[name] == (pytest.approx(value, rel=tolerance) if tolerance else value), (one["step"], name)
 
 
-def test_evaluate(runs, capsys):
-    run_here(evaluate, "train.evaluate", f"--workdir={runs['token']}")
-    printed = json.loads(capsys.readouterr().out)
+def test_evaluate(runs):
+    printed = json.loads(run_here(evaluate.main, f"--workdir={runs['token']}")[1])
     logged = lines_of(runs["token"])[-1]
     names = {f"{metric}/{name}" for metric in ("loss", "accuracy", "documents", "tokens") for name in RATES}
     assert names < printed.keys() and printed["step"] == 60
