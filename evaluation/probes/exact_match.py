@@ -85,7 +85,7 @@ class ExactMatch(Probe):
 
     def measure(self, model, corpora):
         items, denoiser = (
-            self._items(model.experiment, documents),
+            self._items(model.experiment, None if corpora is None else corpora.heldout_documents),
             next(iter(self.denoisers(model.experiment).values())),
         )
         fields: dict[str, Any] = {"path": self.path} if self.path is not None else {}
