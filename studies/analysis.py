@@ -14,9 +14,9 @@ from studies.statistics import (
     Pair,
     Summary,
     Values,
+    better_than_floor,
     compare_each,
     compare_shares,
-    is_better_than,
     summarize,
 )
 from studies.study import Published, Study
@@ -152,13 +152,12 @@ def _measured(results: Results, name: str, families: int) -> Measured:
         pairs = compare_each(study.baseline, values, others, families, untested)
     floors = _floors(results, name)
     at_floor = dict[str, str]()
-    for variant, of_seeds in values.items():
-        for floor, value in floors.items():
-            if floor.startswith(NO_PRETRAINING) and floor != _no_pretraining(results, variant):
-                continue  # of variants with another shape
-            is_tested = of_seeds and not own and not counts and variant not in at_floor
-            if is_tested and not is_better_than(of_seeds, value, fields["better"], len(values)):
-                at_floor[variant] = floor
+    for floor, value in () if own or counts else floors.items():
+        better = better_than_floor(values, value, fields["better"])
+        no_better = {name: floor for name, of in values.items() if of and name not in better}
+        if floor.startswith(NO_PRETRAINING):  # of variants with one shape
+            no_better = {name: floor for name in no_better if floor == _no_pretraining(results, name)}
+        at_floor = no_better | at_floor
     return Measured(
         name=name,
         fields=fields,

@@ -27,6 +27,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 _QUANTILES, _QUANTILE_WEIGHTS = ((_NODES + 1) / 2) ** 4, 2 * ((_NODES + 1) / 2) ** 3 * _WEIGHTS
 # And over a normal variable, beyond +-9 of which there is nothing.
 _NORMALS, _NORMAL_WEIGHTS = 9 * _NODES, 9 * _WEIGHTS * stats.norm.pdf(9 * _NODES)
+_FLOOR = ""  # the name of the sample of a floor's runs; variants have others
 
 Values = Mapping[int, float]  # seed -> finite value
 Pair = tuple[str, str]
@@ -97,19 +98,19 @@ class _Noise:
     variances: Mapping[str, float]
     pooled: float | None
 
-    def of(self, pair: Pair) -> tuple[float, float]:
-        """Returns the standard error of the difference of two means and its degrees of freedom.
+    def of(self, names: Sequence[str]) -> tuple[float, float]:
+        """Returns the standard error of a mean, or of the difference of two, and its degrees of freedom.
 
-        Without pooling these are Welch's (1947).
+        Without pooling those of a difference are Welch's (1947).
         """
         if self.pooled is not None:
             freedom = sum(self.counts.values()) - len(self.counts)
-            return math.sqrt(self.pooled * sum(1 / self.counts[name] for name in pair)), freedom
-        shares = {name: self.variances[name] / self.counts[name] for name in pair}
+            return math.sqrt(self.pooled * sum(1 / self.counts[name] for name in names)), freedom
+        shares = {name: self.variances[name] / self.counts[name] for name in names}
         total = sum(shares.values())
         if not total:
             return 0.0, math.inf
-        return math.sqrt(total), total**2 / sum(shares[name] ** 2 / (self.counts[name] - 1) for name in pair)
+        return math.sqrt(total), total**2 / sum(shares[name] ** 2 / (self.counts[name] - 1) for name in names)
 
 
 def summarize(values: Values) -> Summary:
@@ -195,25 +196,28 @@ def compare_shares(
     return _in_both_directions(found, families)
 
 
-def is_better_than(values: Values, floor: float | Values, better: str, tests: int = 1) -> bool:
-    """Returns whether the mean of a variant is beyond a floor: a one-sided t test at the level ALPHA / tests.
+def better_than_floor(values: Mapping[str, Values], floor: float | Values, better: str) -> set[str]:
+    """Returns the variants whose mean is beyond a floor by a one-sided t test at the level ALPHA / len(values).
 
-    Values without a spread, or of fewer than MIN_SEEDS seeds, are better if their mean is.
+    The variance is pooled over variants as in `compare_each`. A mean without a spread, or of fewer than MIN_SEEDS
+    seeds, has no test and is beyond the floor if it is on the better side.
 
     Args:
-      floor: a number, or the values of runs over seeds: Welch's test.
+      floor: a number, or the values of runs over seeds, which are a sample like those of the variants.
       better: "higher" or "lower".
     """
-    a, b = _array(values), np.array([floor], np.float64) if isinstance(floor, int | float) else _array(floor)
-    is_tested = len(a) >= MIN_SEEDS and _variance(a) + _variance(b) > 0
-    if not is_tested or 1 < len(b) < MIN_SEEDS:
-        return bool(a.mean() > b.mean() if better == "higher" else a.mean() < b.mean())
-    side = "greater" if better == "higher" else "less"
-    if len(b) == 1:
-        test = stats.ttest_1samp(a, b[0], alternative=side)
-    else:
-        test = stats.ttest_ind(a, b, equal_var=False, alternative=side)
-    return bool(test.pvalue < ALPHA / tests)
+    samples = {name: numbers for name, of in values.items() if (numbers := _array(of)).size}
+    runs = np.array([floor]) if isinstance(floor, int | float) else _array(floor)
+    tested = {name: numbers for name, numbers in samples.items() if numbers.size >= MIN_SEEDS}
+    noise, is_better = _noise(tested | ({_FLOOR: runs} if runs.size >= MIN_SEEDS else {})), set()
+    for name, numbers in samples.items():
+        gain = float(numbers.mean() - runs.mean()) * (1 if better == "higher" else -1)
+        error, freedom = 0.0, math.inf
+        if name in tested and (runs.size == 1 or _FLOOR in noise.counts):
+            error, freedom = noise.of((name,) if runs.size == 1 else (name, _FLOOR))
+        if gain > 0 and (not error or stats.t.sf(gain / error, freedom) < ALPHA / len(values)):
+            is_better.add(name)
+    return is_better
 
 
 def dunnett(t: float, loadings: Sequence[float], freedom: int) -> float:
@@ -287,7 +291,7 @@ def _compare(pair: Pair, samples: Mapping[str, np.ndarray], reasons: Mapping[str
         return dataclasses.replace(found, reason=reasons[untested[0]])
     error, freedom = noise.of(pair)
     if not error:
-        return dataclasses.replace(found, reason="equal values at all seeds")
+        return dataclasses.replace(found, reason="no spread between seeds")
     assert found.mean is not None  # MIN_SEEDS
     half = error * float(stats.t.isf((1 - LEVEL) / 2, freedom))
     p = float(2 * stats.t.sf(abs(found.mean) / error, freedom))

@@ -9,11 +9,11 @@ from scipy import stats
 
 from studies.statistics import (
     Comparison,
+    better_than_floor,
     compare_each,
     compare_shares,
     dunnett,
     holm,
-    is_better_than,
     power,
     smallest_detectable,
     spread_between_seeds,
@@ -110,7 +110,7 @@ def test_one_constant_variant_is_not_pooled_and_two_are_not_tested():
     # Welch's test has the freedom of the variant with a spread: t = 0.2 sqrt(3) / 0.1 with 2 degrees of freedom.
     t = 0.2 / 0.1 * math.sqrt(3)
     assert found["b", "a"].p == pytest.approx(1 - t / math.sqrt(2 + t**2))
-    assert found["c", "a"].reason == "equal values at all seeds" and found["c", "a"].mean == pytest.approx(-0.2)
+    assert found["c", "a"].reason == "no spread between seeds" and found["c", "a"].mean == pytest.approx(-0.2)
 
 
 @pytest.mark.parametrize(
@@ -195,23 +195,36 @@ def test_success_rates_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("values", "floor", "tests", "is_better"),
+    ("values", "floor", "is_better"),
     [
-        ((1.0, 1.1, 1.2), 1.4, 1, True),  # t = 0.3 sqrt(3) / 0.1 = 5.2, above the 2.92 of 2 degrees of freedom
-        ((1.0, 1.1, 1.2), 1.4, 5, False),  # below 6.96, that of 0.01
-        ((1.0, 1.1, 1.2), 1.2, 1, False),  # 1.7
-        ((1.0, 1.1, 1.2), 1.0, 1, False),
-        ((1.0, 1.0, 1.0), 1.01, 5, True),  # no spread: the mean decides
-        ((1.0, 1.0, 1.0), 1.0, 1, False),
-        ((1.0, 1.4), 1.3, 1, True),  # two seeds have no test
-        ((1.0, 1.1, 1.2), {0: 1.4, 1: 1.5, 2: 1.6}, 1, True),
-        ((1.0, 1.1, 1.2), {0: 1.1, 1: 1.2, 2: 1.3}, 1, False),
+        ((1.0, 1.1, 1.2), 1.4, True),  # t = 0.3 sqrt(3) / 0.1 = 5.2, above the 2.92 of 2 degrees of freedom
+        ((1.0, 1.1, 1.2), 1.2, False),  # 1.7
+        ((1.0, 1.1, 1.2), 1.0, False),
+        ((1.0, 1.0, 1.0), 1.01, True),  # no spread: the mean decides
+        ((1.0, 1.0, 1.0), 1.0, False),
+        ((1.0, 1.4), 1.3, True),  # two seeds have no test
+        ((1.0, 1.1, 1.2), {0: 1.4, 1: 1.5, 2: 1.6}, True),
+        ((1.0, 1.1, 1.2), {0: 1.1, 1: 1.2, 2: 1.3}, False),  # t = 1.2, of 4 degrees of freedom
     ],
 )
-def test_better_than_a_floor(values, floor, tests, is_better):
-    assert is_better_than(seeds(*values), floor, "lower", tests) == is_better
+def test_better_than_a_floor(values, floor, is_better):
+    found = {"a"} if is_better else set()
+    assert better_than_floor({"a": seeds(*values)}, floor, "lower") == found
     opposite = {seed: -value for seed, value in floor.items()} if isinstance(floor, dict) else -floor
-    assert is_better_than(seeds(*(-value for value in values)), opposite, "higher", tests) == is_better
+    assert better_than_floor({"a": seeds(*(-value for value in values))}, opposite, "higher") == found
+
+
+def test_floors_have_the_variance_and_the_correction_of_all_variants():
+    # The pooled variance is 0.01 with 6 degrees of freedom: t = d sqrt(3) / 0.1, at 5% / 3 beyond 2.75: d = 0.159.
+    values = {
+        name: seeds(*(low + step for step in (0.0, 0.1, 0.2))) for name, low in (("a", 0.0), ("b", 0.05), ("c", 2))
+    }
+    assert stats.t.isf(0.05 / 3, 6) == pytest.approx(2.75, abs=0.005)
+    assert better_than_floor(values, 0.3, "lower") == {"a"}
+    assert better_than_floor(values | {"d": {}}, 0.3, "lower") == {"a"}
+    # With another spread in c, each has its own: t = 3.46 is below the 5.3 of 2 degrees of freedom.
+    assert better_than_floor(values | {"c": seeds(0.0, 9.0, 30.0)}, 0.3, "lower") == set()
+    assert stats.ttest_1samp([0.0, 0.1, 0.2], 0.3, alternative="less").pvalue > 0.05 / 3
 
 
 def test_the_spread_between_seeds_is_pooled():
