@@ -139,9 +139,11 @@ def _check_instances(experiment: Experiment, corpora: Sequence[Corpus]) -> None:
     shape = experiment.row_shape
     for task, spec in zip(experiment.tasks, experiment.window_specs, strict=True):
         corpus = corpora[spec.corpus]
+        if corpus.store.meta["cut"] != CUT or spec.documents == "whole":
+            continue
         sides = (corpus.train_documents, corpus.heldout_documents)
         longest = max(int(np.diff(side.ends(spec.eos), prepend=0).max()) for side in sides)
-        if corpus.store.meta["cut"] != CUT or spec.documents == "whole" or longest <= spec.raw_length:
+        if longest <= spec.raw_length:
             continue
         lengths = task.output_lengths(np.arange(1, longest + 1))
         is_pair = shape.architecture == "encoder_decoder"

@@ -21,7 +21,7 @@ from evaluation.probes.probe import CONFIDENCE, Probe
 from evaluation.scorer import LanguageModel, hide
 from experiment.experiment import Experiment
 from generate.fill_masks import mask_probabilities
-from generate.prompts import denoisers_with_mode
+from generate.prompts import check_length, denoisers_with_mode
 from objectives import Denoiser
 
 Order = Literal["margin", "probability", "left_to_right", "once"]
@@ -84,10 +84,8 @@ class ExactMatch(Probe):
         return make_task(data.path).kinds if data.source == "gym" else None
 
     def measure(self, model, corpora):
-        items, denoiser = (
-            self._items(model.experiment, None if corpora is None else corpora.heldout_documents),
-            next(iter(self.denoisers(model.experiment).values())),
-        )
+        items = self._items(model.experiment, None if corpora is None else corpora.heldout_documents)
+        [denoiser, *_] = self.denoisers(model.experiment).values()
         fields: dict[str, Any] = {"path": self.path} if self.path is not None else {}
         fields["denoiser"] = denoiser.name
         if model.experiment.model.has_decoder:
@@ -137,11 +135,14 @@ def _written(model: LanguageModel, denoiser: Denoiser, items: list[Item]) -> np.
 def _filled_in(model: LanguageModel, denoiser: Denoiser, items: list[Item], order: Order) -> np.ndarray:
     """Returns whether masks in place of each answer are filled in with it, bool [n].
 
-    A text with a wrong token is right no more, and is not filled in further.
+    A text with a wrong token is right no more, and is not filled in further. Raises ConfigError for an instance that is
+    longer than a row.
     """
-    vocab, is_right = model.experiment.vocab, np.ones(len(items), bool)
+    vocab, length, is_right = model.experiment.vocab, model.experiment.data.inputs_length, np.ones(len(items), bool)
     eos = [vocab.eos] * denoiser.objective.eos_in_windows  # as in training, where a window ends with its document
     truths = [np.concatenate([prompt, answer, eos]).astype(np.int32) for prompt, answer, _ in items]
+    needed = len(denoiser.objective.prompting.lay_out(max(truths, key=len), vocab).inputs)
+    check_length(needed, length, f"data.inputs_length={length}", "an instance")
     texts = [truth.copy() for truth in truths]
     for text, (prompt, answer, _) in zip(texts, items, strict=True):
         text[len(prompt) : len(prompt) + len(answer)] = vocab.mask

@@ -195,6 +195,13 @@ def test_the_command_prints_one_line(cache, tmp_path, monkeypatch, capsys):
             printed(*arguments)
 
 
+def test_an_instance_longer_than_an_encoder_s_row_is_refused(model_of, tmp_path):
+    model, _ = model_of("mlm", "encoder_only")
+    (tmp_path / "items.jsonl").write_text(json.dumps({"prompt": "a" * 30, "response": "b" * 8}))
+    with pytest.raises(ConfigError, match=r"an instance has 41 tokens, .*, but data\.inputs_length=40 allows 40"):
+        ExactMatch(path=str(tmp_path / "items.jsonl")).measure(model, None)
+
+
 def test_text_without_prompts_is_refused(model_of):
     model, documents = model_of("clm", "decoder_only")
     store = types.SimpleNamespace(
