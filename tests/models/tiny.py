@@ -44,7 +44,7 @@ def params(config: ModelConfig, seed: int = 0) -> Params:
     rng, shapes = np.random.default_rng(seed), jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
 
     def draw(path, leaf):
-        return jnp.float32(leaf_name(path).endswith("scale") + 0.2 * rng.standard_normal(leaf.shape))
+        return np.float32(leaf_name(path).endswith("scale") + 0.2 * rng.standard_normal(leaf.shape))
 
     return jax.tree_util.tree_map_with_path(draw, shapes)
 

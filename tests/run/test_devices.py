@@ -43,10 +43,8 @@ def test_a_run_of_eight_devices_is_read_by_one(runs, mesh):
     """Fails where evaluate, generate or init_from needs the mesh of the training run."""
     workdir, there = str(runs / mesh), json.loads((runs / f"{mesh}.json").read_text())
     lines = [json.loads(line) for line in (runs / mesh / "metrics.jsonl").read_text().splitlines()]
-    trained, here = (
-        [line for line in lines if line["split"] == "eval"][-1],
-        json.loads(run_here(evaluate, f"--workdir={workdir}")[1]),
-    )
+    trained = [line for line in lines if line["split"] == "eval"][-1]
+    here = json.loads(run_here(evaluate, f"--workdir={workdir}")[1])
     for name in ("loss", "accuracy", "bits_per_byte", "step"):
         assert here[name] == pytest.approx(trained[name], rel=1e-5), name
         assert there["evaluate"][name] == pytest.approx(trained[name], rel=1e-5), name

@@ -86,7 +86,7 @@ def assert_same_run(workdir, uninterrupted):
 def test_a_run_stopped_by_a_signal_saves_and_prints_how_to_continue(
     arguments, uninterrupted, train, tmp_path, monkeypatch
 ):
-    """Of a process that gets the signal: tests/cluster/test_processes.py; of kills: tests/test_torture.py."""
+    """tests/cluster/test_processes.py signals a process of its own, and tests/test_torture.py kills processes."""
     workdir, write = tmp_path / "run", MetricsWriter.write
 
     def write_and_signal(self, step, *line):
