@@ -55,7 +55,7 @@ def fields_of(config, architecture, cache, task=TASK, **fields):
 
 @pytest.fixture(scope="module")
 def model_of(cache):
-    """(config, architecture, task) -> its random language model and the held-out documents."""
+    """(config, architecture, task) -> its random language model and the corpora."""
 
     def model_of(config, architecture, task=TASK):
         experiment = make_experiment(fields_of(config, architecture, cache, task))
@@ -63,8 +63,8 @@ def model_of(cache):
         params = jax.tree.map(
             lambda leaf: draws.normal(0.0, 0.1, leaf.shape).astype(leaf.dtype), experiment.params_shapes
         )
-        documents = open_corpora(experiment, show_progress=False).heldout_documents
-        return LanguageModel(*language_model(experiment, params), reading_mesh(experiment)), documents
+        corpora = open_corpora(experiment, show_progress=False)
+        return LanguageModel(*language_model(experiment, params), reading_mesh(experiment)), corpora
 
     return model_of
 
@@ -88,12 +88,12 @@ def oracle(model, right):
 
 @pytest.mark.parametrize("config", ["clm", "sft", "span_corruption"])
 def test_an_answer_is_right_if_every_token_is_the_likeliest(config, model_of):
-    model, documents = model_of(config, FAMILIES[config])
+    model, corpora = model_of(config, FAMILIES[config])
     forward = {(prompt, answer) for prompt, answer, kind in make_task(TASK).test() if kind == "forward"}
     every = {(prompt, answer) for prompt, answer, _ in make_task(TASK).test()}
     for right, shares in ((every, (1.0, 1.0, 1.0)), (forward, (0.5, 1.0, 0.0)), (set(), (0.0, 0.0, 0.0))):
         answers, asked = oracle(model, right)
-        found = ExactMatch().measure(answers, documents)
+        found = ExactMatch().measure(answers, corpora)
         assert asked == every and found["instances"] == 8
         groups = found["groups"]
         assert (found["exact_match"], *(groups[kind]["exact_match"] for kind in ("forward", "backward"))) == shares
@@ -104,7 +104,7 @@ def test_an_answer_is_right_if_every_token_is_the_likeliest(config, model_of):
 @pytest.mark.parametrize(("order", "passes"), [("once", 1), ("left_to_right", 3), ("probability", 3), ("margin", 3)])
 def test_masks_are_filled_in_until_one_is_wrong(order, passes, model_of, monkeypatch):
     """The oracle knows all answers but the second letter of "ESI"; its margins grow from right to left."""
-    model, documents = model_of("mlm", "encoder_only")
+    model, corpora = model_of("mlm", "encoder_only")
     vocab, tokenizer = model.experiment.vocab, model.experiment.tokenizer
     answer_of = {prompt: answer for prompt, answer, _ in make_task(TASK).test()}
     wrong = next(iter(answer_of))
@@ -125,7 +125,7 @@ def test_masks_are_filled_in_until_one_is_wrong(order, passes, model_of, monkeyp
             yield found
 
     monkeypatch.setattr(exact_match, "mask_probabilities", probabilities)
-    found = ExactMatch(order=order).measure(model, documents)
+    found = ExactMatch(order=order).measure(model, corpora)
     assert found["exact_match"] == 7 / 8 and found["order"] == order and found["groups"]["forward"]["instances"] == 4
     assert len(calls) == passes and calls[0] == [3] * 8
     assert calls[1:] == [[2] * 8, [1] * 7][: passes - 1]  # the wrong letter is the second one from both ends
@@ -141,9 +141,9 @@ def test_the_next_mask_is_the_likeliest_or_has_the_largest_margin():
 
 @pytest.mark.parametrize(("config", "architecture"), [("clm", "decoder_only"), ("prefix_lm", "encoder_decoder")])
 def test_an_answer_is_right_if_and_only_if_greedy_decoding_writes_it(config, architecture, model_of):
-    model, documents = model_of(config, architecture)
+    model, corpora = model_of(config, architecture)
     experiment, denoiser = model.experiment, model.experiment.denoisers[0]
-    prompts = [item.prompt for item in ExactMatch()._items(experiment, documents)]
+    prompts = [item.prompt for item in ExactMatch()._items(experiment, corpora.heldout_documents)]
     requests = [Request(make_prompt(denoiser, prompt, experiment.vocab), 3) for prompt in prompts]
     greedy = Sampling(temperature=0.0, top_k=0, top_p=1.0)
     answers = [
@@ -160,9 +160,9 @@ def test_an_answer_is_right_if_and_only_if_greedy_decoding_writes_it(config, arc
 
 @pytest.mark.parametrize("config", FAMILIES)
 def test_every_family_of_objectives_is_scored(config, model_of):
-    model, documents = model_of(config, FAMILIES[config], "mqar:pairs=2,queries=2,train_size=20,test_size=9")
+    model, corpora = model_of(config, FAMILIES[config], "mqar:pairs=2,queries=2,train_size=20,test_size=9")
     check_probe(ExactMatch(), model.experiment)
-    found = ExactMatch().measure(model, documents)
+    found = ExactMatch().measure(model, corpora)
     assert found["instances"] == 9 and 0 <= found["exact_match"] <= 1 and found["groups"] == {}
     assert ("order" in found) == (FAMILIES[config] == "encoder_only")
     assert found["denoiser"] == {"ul2": "s"}.get(config, found["denoiser"])
@@ -203,13 +203,14 @@ def test_an_instance_longer_than_an_encoder_s_row_is_refused(model_of, tmp_path)
 
 
 def test_text_without_prompts_is_refused(model_of):
-    model, documents = model_of("clm", "decoder_only")
+    model, corpora = model_of("clm", "decoder_only")
+    documents = corpora.heldout_documents
     store = types.SimpleNamespace(
         prompt_lengths=np.zeros_like(documents.store.prompt_lengths), label_ids=documents.store.label_ids
     )
     plain = types.SimpleNamespace(by_corpus=[types.SimpleNamespace(store=store, index=documents.index)])
     with pytest.raises(ConfigError, match=r"no held-out document has a prompt: name a file"):
-        ExactMatch().measure(model, plain)
+        ExactMatch().measure(model, types.SimpleNamespace(heldout_documents=plain))
 
 
 def test_a_group_is_a_measure_of_a_study(cache):
