@@ -274,13 +274,11 @@ def _noise(samples: Mapping[str, np.ndarray]) -> _Noise:
     """Returns the noise of the variants that are tested."""
     counts = {name: numbers.size for name, numbers in samples.items()}
     variances = {name: _variance(numbers) for name, numbers in samples.items()}
-    freedom, pooled = sum(counts.values()) - len(counts), None
-    if len(samples) > 1 and (
-        not any(variances.values())
-        or (all(variances.values()) and stats.bartlett(*samples.values()).pvalue >= _POOLING_LEVEL)
-    ):
-        pooled = sum((counts[name] - 1) * variances[name] for name in samples) / freedom
-    return _Noise(counts, variances, pooled)
+    is_similar = len(samples) > 1 and all(variances.values())
+    if is_similar:  # p is NaN for equal variances
+        is_similar = not stats.bartlett(*samples.values()).pvalue < _POOLING_LEVEL
+    squares, freedom = sum((counts[name] - 1) * variances[name] for name in samples), sum(counts.values()) - len(counts)
+    return _Noise(counts, variances, squares / freedom if is_similar else None)
 
 
 def _compare(pair: Pair, samples: Mapping[str, np.ndarray], reasons: Mapping[str, str], noise: _Noise) -> Comparison:

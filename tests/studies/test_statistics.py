@@ -94,6 +94,12 @@ def test_dunnetts_test_of_one_variant_is_a_t_test(freedom):
     assert dunnett(2.0, (0.0, 0.0), 10**6) == pytest.approx(1 - (1 - 2 * stats.norm.sf(2.0)) ** 2, abs=3e-5)
 
 
+def test_equal_spreads_are_pooled():
+    # For equal variances scipy.stats.bartlett has the p value NaN.
+    found = compare_each("a", {"a": seeds(0.0, 0.1, 0.2), "b": seeds(0.5, 0.6, 0.7), "c": seeds(2.0, 2.1, 2.2)})
+    assert found["b", "a"].test.startswith("Dunnett")
+
+
 def test_different_spreads_have_welchs_tests():
     values = {"a": seeds(1.0, 1.01, 1.02, 1.0), "b": seeds(1.0, 2.0, 3.0, 4.0), "c": seeds(1.3, 1.31, 1.32, 1.3)}
     found = compare_each("a", values)
@@ -216,13 +222,12 @@ def test_better_than_a_floor(values, floor, is_better):
 
 def test_floors_have_the_variance_and_the_correction_of_all_variants():
     # The pooled variance is 0.01 with 6 degrees of freedom: t = d sqrt(3) / 0.1, at 5% / 3 beyond 2.75: d = 0.159.
-    values = {
-        name: seeds(*(low + step for step in (0.0, 0.1, 0.2))) for name, low in (("a", 0.0), ("b", 0.05), ("c", 2))
-    }
+    means = {"a": 0.1, "b": 0.15, "c": 2.1}
+    values = {name: seeds(mean - 0.1, mean, mean + 0.1) for name, mean in means.items()}
     assert stats.t.isf(0.05 / 3, 6) == pytest.approx(2.75, abs=0.005)
     assert better_than_floor(values, 0.3, "lower") == {"a"}
     assert better_than_floor(values | {"d": {}}, 0.3, "lower") == {"a"}
-    # With another spread in c, each has its own: t = 3.46 is below the 5.3 of 2 degrees of freedom.
+    # With another spread in c, each has its own: t = 3.5 is below the 5.3 of 2 degrees of freedom.
     assert better_than_floor(values | {"c": seeds(0.0, 9.0, 30.0)}, 0.3, "lower") == set()
     assert stats.ttest_1samp([0.0, 0.1, 0.2], 0.3, alternative="less").pvalue > 0.05 / 3
 
