@@ -15,7 +15,7 @@ from contract.ranges import check_ranges
 from data.sources.config import OF_EACH_CORPUS, CorpusConfig, SourceConfig
 from data.windows.documents import RateKind
 from data.windows.leak_guard import NearDuplicates
-from data.windows.split import Split
+from data.windows.split import HeldoutText, Split
 from learners.learner import LossConfig
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ class DataConfig(CorpusConfig):
     heldout_fraction: Annotated[float, "[0, 1)"]
     split_seed: Annotated[int, "[-2**63, 2**63)"]
     split_by: Literal["auto", "file", "document", "label"]
+    heldout: HeldoutText
     near_duplicates: NearDuplicates
     reader_threads: Annotated[int, "[0, 1024]"]
     prefetch_batches: Annotated[int, "[0, 2**16]"]
@@ -58,7 +59,7 @@ class DataConfig(CorpusConfig):
     @property
     def split(self) -> Split:
         """How the corpus is split."""
-        return Split(self.heldout_fraction, self.split_seed, self.split_by)
+        return Split(self.heldout_fraction, self.split_seed, self.split_by, self.heldout)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,7 @@ from workdir.workdir import Workdir
 TOTALS = ("raw_tokens", "flops", "seconds")  # of the training, in every line of metrics
 # What a fine-tuned or scored model shares with the run whose parameters it has.
 VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_tokens", "decoder_start_token")
-SPLIT = ("heldout_fraction", "split_seed", "split_by")
+SPLIT = ("heldout_fraction", "split_seed", "split_by", "heldout")
 _CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "cache_dir", "filters")
 _SAMPLE_TOKENS = 64
 _PROBE_METRICS = [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
