@@ -131,7 +131,7 @@ def test_a_finished_study_repeats_nothing(finished, quick, monkeypatch, capsys):
         (["--worker=4/5"], "--worker=4/5 has nothing to do: use at most 4 workers"),
         (["--report", "--out=nowhere"], "nowhere is not the folder of a study"),
         (["--out=configs"], "has other files and no study"),
-        (["--seeds=0"], "--seeds=0 must be 1 or more"),
+        (["--seeds=0"], "--seeds=0 must be 1 to 1000"),
         (["--config.nope=3"], "unknown config field in --config.nope=3"),
         (["--config.seed", "3"], "write it as --config.seed=value"),
         (["--dry_run", "--report"], "exclude each other"),

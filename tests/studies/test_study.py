@@ -42,7 +42,7 @@ def test_a_study_keeps_what_its_file_says():
         ({"baseline": "c"}, r"baseline='c' is not a variant: use a, b"),
         ({"variants": {"a": variant()}}, "needs two variants or more, and this one has 1"),
         ({"variants": {"a": variant(), "B c": variant()}}, "variant 'B c' must have lower-case letters"),
-        ({"seeds": 0}, "seeds=0 must be 1 or more"),
+        ({"seeds": 0}, "seeds=0 must be 1 to 1000"),
         ({"budget": raw_tokens(0)}, "budget.amount=0.0 must be above 0"),
         ({"budget": dict(unit="epochs", amount=1.0)}, "budget.unit='epochs' must be one of 'raw_tokens', 'flops'"),
         ({"measures": {"text": samples("x")}}, "measures must contain one"),
