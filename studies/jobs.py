@@ -15,13 +15,13 @@ from typing import Any, Self
 
 import jax
 
-from cluster.cluster import code_digest
 from command.flags import TRAINING_MEMORY, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
+from studies.code import digest_of, source_files
 from studies.dry_run import clock
 from studies.measures import TOTALS, FineTuning, Measure, Trained
-from studies.plan import Job, Plan, PlannedRun, with_fields
+from studies.plan import VALIDATION, Job, Plan, PlannedRun, with_fields
 from studies.results import Curve, Outcome, StudyFolder
 from train.loop import train_and_evaluate
 from train.recorder import DivergedError
@@ -49,7 +49,7 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder) -> bool:
 
     Returns False if a signal has ended this before the last job.
     """
-    work = {job: _flops(plan, job) for job in jobs if not _is_done(folder.outcome(job))}
+    work = {job: _flops(plan, job) for job in jobs if not _is_done(folder.outcome(job, plan))}
     total, done, began = sum(work.values()), 0.0, time.monotonic()
     print(f"{len(jobs) - len(work)} of {len(jobs)} runs are complete already", flush=True)
     with Signals() as signals:
@@ -63,7 +63,7 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder) -> bool:
                 return False
             done += work[job]
             left = (time.monotonic() - began) / done * (total - done)
-            outcome = folder.outcome(job)
+            outcome = folder.outcome(job, plan)
             values = [f"{name} {value:.4g}" for name, value in outcome.values.items()]
             result = f"{outcome.state}: {outcome.reason}" if outcome.reason else (values or ["complete"])[0]
             print(f"{number}/{len(work)}  {job.name}: {result}; about {clock(left)} left", flush=True)
@@ -119,11 +119,11 @@ def in_a_process(job: Job, plan: Plan, folder: StudyFolder, signals: Signals) ->
             process.terminate() if forwarded == 1 else process.kill()
     if process.exitcode not in (0, _STOPPED) and not signals.received:
         printed = log.read_bytes()[begin:].decode(errors="replace") if log.exists() else ""
-        folder.write(job, _failed(job, process.exitcode, printed, str(log)))
+        folder.write(job, _failed(job, plan, process.exitcode, printed, str(log)))
     return process.exitcode
 
 
-def _failed(job: Job, status: int, printed: str, log: str) -> Outcome:
+def _failed(job: Job, plan: Plan, status: int, printed: str, log: str) -> Outcome:
     """Returns the outcome of a job whose process ended with `status`. printed: by this try, to its log."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     reason = lines[-1] if lines else f"exit status {status}"
@@ -132,7 +132,8 @@ def _failed(job: Job, status: int, printed: str, log: str) -> Outcome:
     reason = reason.removeprefix("error: ")[:_ERROR_CHARS]
     state = "diverged" if status == _DIVERGED else "failed"
     run = dict(variant=job.variant, seed=job.seed, field=job.field, value=job.value)
-    return Outcome(**run, state=state, reason=f"{reason}; log: {log}")
+    reason = f"{reason}; log: {log}"
+    return Outcome(**run, state=state, reason=reason, config_digest=plan.config_digest(job, {}))
 
 
 def _main(job: Job, plan: Plan, out: str) -> None:
@@ -172,13 +173,14 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
 
     Returns False after a signal to stop. Raises ConfigError if the job fails.
     """
-    variant, measures = plan.variants[job.variant], plan.measures
+    variant, measures, there = plan.variants[job.variant], plan.measures_of(job), folder.study_file()
+    code = digest_of(source_files())
+    if not there.mixed_code:  # the files may have changed since the command began
+        folder.check_code(code, there.code)
     swept = {job.field: job.value} if job.field else chosen_values(variant.name, plan, folder)
-    if job.field:
-        first = plan.study.compared[0]
-        measures = {first: measures[first]}
-    measures = {name: measure for name, measure in measures.items() if measure.applies_to(variant.name)}
     stages = _stages(job, plan, folder, swept, measures)
+    if not all(folder.workdir(name).is_complete for name in stages):
+        folder.begin_training(job, code)
     for name, (_, fields) in stages.items():
         workdir = folder.workdir(name)
         if not workdir.is_complete and not train_and_evaluate(make_experiment(fields), workdir.path):
@@ -192,13 +194,14 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     trained = Trained(folder.workdir(job.name), start, fine_tunings)
     values = {name: measure.value(name, trained) for name, measure in measures.items()}
     compared = {name: value for name, value in values.items() if measures[name].is_compared}
+    finite = {name: v for name, v in compared.items() if v is not None and math.isfinite(v)}
     before, lines = trained.before, [line for line in trained.lines if line["loss"] is not None]
     outcome = Outcome(
         variant=variant.name,
         seed=job.seed,
         field=job.field,
         value=job.value,
-        values={name: v for name, v in compared.items() if v is not None and math.isfinite(v)},
+        values=finite,
         samples={name: value for name, value in values.items() if name not in compared},
         curve=Curve(
             raw_tokens=[before["raw_tokens"] + line["raw_tokens"] for line in lines],
@@ -210,8 +213,12 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
         **{total: before[total] + trained.lines[-1][total] for total in TOTALS},
         swept=swept,
         commands=[run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()],
-        heldout_digest=variant.heldout_digest,
-        environment=_environment(),
+        heldout_digest=plan.heldout_digest_of(job),
+        environment=_environment() | {"hash of the source code": code},
+        code="+".join(folder.code_of(job)) or "unknown",
+        measured_by=code,
+        config_digest=plan.config_digest(job, swept),
+        without_value=[name for name in compared if name not in finite],
     )
     folder.write(job, outcome)
     return True
@@ -223,16 +230,17 @@ def _stages(
     """Returns name of the workdir -> the run and its config: a start, the run, and fine-tunings for `measures`."""
     variant, seed, main = plan.variants[job.variant], _SWEEP_SEED if job.field else job.seed, job.name
     stages: dict[str, tuple[PlannedRun, dict[str, Any]]] = {}
-    changes = swept | {"seed": seed}
+    same = {"seed": seed} | (VALIDATION if job.field else {})
+    changes = swept | same
     if variant.start is not None:
-        stages[f"{main}-start"] = variant.start, with_fields(variant.start.fields, {"seed": seed})
+        stages[f"{main}-start"] = variant.start, with_fields(variant.start.fields, same)
         begin = folder.workdir(f"{main}-start").path
         changes |= {"seed": seed + _AFTER_START_SEED, "train.init_from": begin}
     stages[main] = variant.main, with_fields(variant.main.fields, changes)
     for name, measure in measures.items():
         if isinstance(measure, FineTuning):
             run = variant.fine_tunings[name]
-            changes = {"seed": seed, "train.init_from": folder.workdir(main).path}
+            changes = same | {"train.init_from": folder.workdir(main).path}
             stages[f"{main}-{variant.fine_tuned_for(name)}"] = run, with_fields(run.fields, changes)
     return stages
 
@@ -248,7 +256,7 @@ def chosen_values(variant: str, plan: Plan, folder: StudyFolder) -> dict[str, An
     if not sweep:
         return {}
     jobs = [Job(variant, 0, field, value) for field, values in sweep.items() for value in values]
-    outcomes = [folder.outcome(job) for job in jobs]
+    outcomes = [folder.outcome(job, plan) for job in jobs]
     for job, outcome in zip(jobs, outcomes, strict=True):
         if not _is_done(outcome):
             raise ConfigError(f"variant {variant}: the run {job.name} of its sweep is not complete")
@@ -270,5 +278,4 @@ def _environment() -> dict[str, str]:
         "machine": f"{platform.machine()}, {os.cpu_count()} CPU cores",
         "python": platform.python_version(),
         **versions,
-        "hash of the source code": code_digest(),
     }

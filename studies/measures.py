@@ -102,6 +102,11 @@ class Measure(abc.ABC):
     kind: ClassVar[str]
     is_compared: ClassVar[bool] = True
 
+    @property
+    def has_text_of_its_own(self) -> bool:
+        """Whether it reads a text that is not the held-out text of a run."""
+        return False
+
     def check(self, experiment: Experiment) -> None:  # noqa: B027  most runs have every measure
         """Raises ConfigError if a run of `experiment` cannot be measured."""
 
@@ -146,6 +151,10 @@ class ProbeMetric(Measure):
     fields: dict[str, Any]
 
     kind: ClassVar = "probe"
+
+    @property
+    def has_text_of_its_own(self):
+        return not self._probe().reads_corpus
 
     def _probe(self):
         if self.probe not in PROBES:

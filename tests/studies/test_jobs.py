@@ -17,8 +17,10 @@ from studies import jobs
 from studies.__main__ import main
 from studies.jobs import chosen_values, do_job
 from studies.measures import Trained, finished_lines, make_measure
-from studies.plan import Job, make_plan
+from studies.plan import Job
+from studies.planning import make_plan
 from studies.results import Outcome, StudyFolder
+from studies.study import load_study
 from tests.studies.studies import on, small_fields, small_study, write_study
 from tests.train.subprocesses import ROOT
 from train import main as train_main
@@ -34,7 +36,7 @@ def in_this_process(job, plan, folder, signals):
         return 0 if do_job(job, plan, folder) else 75
     except ConfigError as error:
         status = 77 if isinstance(error, DivergedError) else 1
-        folder.write(job, jobs._failed(job, status, f"error: {error}", "a log"))
+        folder.write(job, jobs._failed(job, plan, status, f"error: {error}", "a log"))
         return status
 
 
@@ -179,9 +181,13 @@ def test_a_killed_study_ends_with_the_same_outcomes(corpus, tmp_path, monkeypatc
         with pytest.raises(ConfigError, match="stopped by a signal: run the same command again to continue"):
             run_command(patch, study, out)
     folder = StudyFolder(out)
-    killed = folder.outcome(Job("slow", 0))
+    plan = make_plan(load_study(str(study)), {})
+    killed = folder.outcome(Job("slow", 0), plan)
     assert killed.state == "failed" and "ended by signal SIGKILL" in killed.reason
-    assert folder.outcome(Job("fast", 1)).state == "unfinished" and folder.outcome(Job("fast", 0)).state == "missing"
+    assert (
+        folder.outcome(Job("fast", 1), plan).state == "unfinished"
+        and folder.outcome(Job("fast", 0), plan).state == "missing"
+    )
     assert all(folder.workdir(name).steps() for name in ("slow-seed0", "fast-seed1"))
     assert "slow-seed0: failed: the process was ended by signal SIGKILL" in capsys.readouterr().out
     monkeypatch.setattr(jobs, "in_a_process", in_this_process)
@@ -215,6 +221,14 @@ def test_a_sweep_chooses_the_best_value_and_survives_one_that_diverges(corpus, t
     assert f"--config.{RATE}={chosen}" in outcomes["swept-seed0"]["commands"][0]
 
 
+def outcome_of(job, plan, state="complete", **fields):
+    """An outcome that a job may have."""
+    swept = {job.field: job.value} if job.field and state == "complete" else {}
+    digests = dict(config_digest=plan.config_digest(job, swept), heldout_digest=plan.heldout_digest_of(job))
+    run = dict(variant=job.variant, seed=job.seed, field=job.field, value=job.value)
+    return Outcome(**run, state=state, swept=swept, **digests, **fields)
+
+
 def test_a_sweep_chooses_only_among_values_that_were_tried(corpus, tmp_path):
     rates = (0.001, 0.01, 0.1)
     plan = make_plan(small_study(corpus, variants={"slow": variant(), "swept": variant(sweep={RATE: rates})}), {})
@@ -222,10 +236,10 @@ def test_a_sweep_chooses_only_among_values_that_were_tried(corpus, tmp_path):
     folder.begin(plan, {})
 
     def write(job, **fields):
-        folder.write(job, Outcome(variant="swept", seed=0, field=RATE, value=job.value, **fields))
+        folder.write(job, outcome_of(job, plan, **fields))
 
     write(tried[0], values={"loss": 3.0})
-    write(tried[1])  # its loss is not finite
+    write(tried[1], without_value=["loss"])  # its loss is not finite
     write(tried[2], state="failed", reason="killed")  # which says nothing about its learning rate
     with pytest.raises(ConfigError, match=r"the run swept-learning_rate=0.1 of its sweep is not complete"):
         chosen_values("swept", plan, folder)
@@ -256,7 +270,8 @@ def test_more_seeds_may_be_added(corpus, tmp_path):
     folder = StudyFolder(tmp_path)
     folder.begin(make_plan(small_study(corpus), {}), {})
     folder.begin(make_plan(small_study(corpus, seeds=3), {}), {})
-    assert folder.arguments() == (3, 512, {})
+    there = folder.study_file()
+    assert (there.study.seeds, there.study.budget.amount, there.overrides) == (3, 512, {})
 
 
 def write_metrics(folder, **line):

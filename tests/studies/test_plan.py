@@ -10,7 +10,8 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from run.corpus import open_corpora
 from studies.dry_run import print_plan
-from studies.plan import Job, PlannedRun, fine_tuning_fields, jobs_of, make_plan, with_fields
+from studies.plan import Job, PlannedRun, jobs_of, with_fields
+from studies.planning import fine_tuning_fields, make_plan
 from tests.studies.studies import SMALL, on, small_study
 
 DECODER = SMALL | {"model.architecture": "decoder_only"}
