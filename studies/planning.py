@@ -58,6 +58,12 @@ def _plan_variant(
     study: Study, name: str, variant: Variant, measures: Mapping[str, Measure], overrides: Mapping[str, Any]
 ) -> VariantPlan:
     where = f"variant {name}"
+    first = study.compared[0]
+    if variant.sweep and measures[first].has_text_of_its_own:
+        raise ConfigError(
+            f"{where} is swept, and the first measure, {first}, reads a text of its own, so the sweep would choose by "
+            "the text that the study reports: put a measure of held-out text first"
+        )
     swept = {field: values[0] for field, values in variant.sweep.items()}
     same = _same_model(study.same_model) if study.same_model else {}
     start, share = None, 1.0
@@ -74,7 +80,6 @@ def _plan_variant(
             raise ConfigError(f"{where}: {field} is swept, so --config.{field} cannot set it: remove the flag")
         for value in values[1:]:
             _experiment(with_fields(main.fields, {field: value}), f"{where}, {field}={value!r}")
-    validated = [run for run in (start, main) if run is not None and variant.sweep]
     fine_tunings: dict[str, PlannedRun] = {}
     for measure_name, measure in measures.items():
         if not measure.applies_to(name):
@@ -85,15 +90,8 @@ def _plan_variant(
             measure.check(experiment)
         except ConfigError as error:
             raise ConfigError(f"{where}: measure {measure_name} does not fit: {error}") from error
-    first = study.compared[0]
-    if variant.sweep and measures[first].has_text_of_its_own:
-        raise ConfigError(
-            f"{where} is swept, and the first measure, {first}, reads a text of its own, so the sweep would choose by "
-            "the text that the study reports: put a measure of held-out text first"
-        )
-    if variant.sweep and first in fine_tunings:
-        validated.append(fine_tunings[first])
-    digests = [_validation_digest(run, where) for run in validated]
+    of_sweep = (main, start, fine_tunings.get(first)) if variant.sweep else ()
+    validation = [_validation_digest(run, where) for run in of_sweep if run is not None]
     return VariantPlan(
         name=name,
         start=start,
@@ -102,7 +100,7 @@ def _plan_variant(
         sweep={field: tuple(values) for field, values in variant.sweep.items()},
         num_params=experiment.num_params,
         heldout_digest=digest,
-        validation_digest=digests[validated.index(main)] if validated else "",
+        validation_digest=validation[0] if validation else "",
     )
 
 

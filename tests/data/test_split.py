@@ -75,6 +75,12 @@ def test_sides_are_disjoint_complete_and_never_share_a_text(digests, fraction, s
     assert train.tolist() == again[0].tolist() and heldout.tolist() == again[1].tolist()
 
 
+def test_the_test_text_is_that_of_earlier_versions():
+    """Literals of the code before there was validation text: runs of that time hold out the same text."""
+    train, test = split(RANDOM[:40], 0.1)
+    assert test.tolist() == [36, 22] and train[:8].tolist() == [21, 27, 5, 10, 11, 7, 19, 17]
+
+
 @settings(deadline=None, max_examples=100)
 @given(
     st.lists(st.integers(0, 2**64 - 1), min_size=3, max_size=60).filter(lambda digests: len(set(digests)) > 4),
