@@ -145,13 +145,15 @@ class Results:
 
     @property
     def versions(self) -> dict[str, list[str]]:
-        """The code that trained and measured complete runs, those of sweeps too -> the names of these runs."""
+        """The code that trained and measured runs -> the complete runs of it, those of sweeps too; {} if all have one."""
         found: dict[str, list[str]] = {}
+        digests = set()
         for outcome in (*self.sweeps, *self.outcomes):
             if outcome.state == "complete":
                 job = Job(outcome.variant, outcome.seed, outcome.field, outcome.value)
                 found.setdefault(outcome.version, []).append(job.name)
-        return found
+                digests |= {*outcome.code.split("+"), outcome.measured_by}
+        return found if len(digests) > 1 else {}
 
 
 class StudyFolder:
@@ -243,7 +245,7 @@ class StudyFolder:
     def code_of(self, job: Job) -> list[str]:
         """The digests of the code that trained the run of a job, in order."""
         file = self.path / "code" / f"{job.name}.txt"
-        return file.read_text(encoding="utf-8", errors="replace").split() if file.exists() else []
+        return file.read_text(encoding="utf-8", errors="replace").split() if file.is_file() else []
 
     def write(self, job: Job, outcome: Outcome) -> None:
         """Writes the outcome of a job in place of that of an earlier try."""

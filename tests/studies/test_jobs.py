@@ -1,6 +1,7 @@
 """The command runs a study, continues it after kills, survives failing runs, and refuses what cannot work."""
 
 import json
+import math
 import os
 import pathlib
 import re
@@ -12,6 +13,8 @@ import sys
 import zipfile
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from configs.studies.base import fine_tuning, heldout_loss, probe, samples, throughput, tokens_to_loss, variant
 from contract.errors import ConfigError
@@ -270,7 +273,7 @@ def test_a_damaged_outcome_is_named_in_the_report_and_measured_again(finished, t
     run_command(monkeypatch, study, copy, "--report")
     assert "slow, seed 0: damaged: " in capsys.readouterr().err
     text = (copy / "report.md").read_text()
-    assert "3 of 4 runs are complete" in text and "has a value that is not finite" in text
+    assert "3 of 4 runs are complete" in text and "has a number that is not finite" in text
     run_command(monkeypatch, study, copy)
     assert "3 of 4 runs are complete already" in capsys.readouterr().out
     again, before = (outcomes_of(folder)["slow-seed0"] for folder in (copy, out))
@@ -324,6 +327,34 @@ def test_an_outcome_that_is_not_of_its_run_is_damaged_and_named(damage, message,
     outcome = StudyFolder(tmp_path).outcome(Job("slow", 0), make_plan(load_study(str(study)), {}))
     assert outcome.state == "damaged" and re.search(message, outcome.reason) and "\n" not in outcome.reason
     assert (outcome.variant, outcome.seed) == ("slow", 0)
+
+
+JSON = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers()) | st.just({"a": {}})
+)
+
+
+@pytest.fixture(scope="module")
+def planned(finished, tmp_path_factory):
+    """The plan of the study, an outcome's fields, and a folder in which to write it."""
+    study, out = finished
+    folder = tmp_path_factory.mktemp("copy")
+    (folder / "outcomes").mkdir()
+    fields = json.loads((out / "outcomes" / "slow-seed0.json").read_text())
+    return make_plan(load_study(str(study)), {}), fields, folder
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_any_outcome_is_read_or_named_in_one_line(planned, data):
+    plan, fields, folder = planned
+    changed = json.loads(json.dumps(fields))
+    group = data.draw(st.sampled_from([changed, changed["curve"], changed["values"], changed["samples"]]))
+    group[data.draw(st.sampled_from([*group, "new"]))] = data.draw(JSON)
+    (folder / "outcomes" / "slow-seed0.json").write_text(json.dumps(changed))
+    outcome = StudyFolder(folder).outcome(Job("slow", 0), plan)
+    assert outcome.state in ("complete", "failed", "diverged", "damaged") and "\n" not in outcome.reason
+    assert type(outcome.seed) is int and all(map(math.isfinite, outcome.values.values()))
 
 
 @pytest.mark.parametrize(
