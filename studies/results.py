@@ -145,7 +145,7 @@ class Results:
 
     @property
     def versions(self) -> dict[str, list[str]]:
-        """The code that trained and measured runs -> the complete runs of it, those of sweeps too; {} if all have one."""
+        """The code that trained and measured -> its complete runs, those of sweeps too; {} where all have one code."""
         found: dict[str, list[str]] = {}
         digests = set()
         for outcome in (*self.sweeps, *self.outcomes):
