@@ -32,7 +32,7 @@ from workdir.workdir import Workdir
 TOTALS = ("raw_tokens", "flops", "seconds")  # of the training, in every line of metrics
 # What a fine-tuned or scored model shares with the run whose parameters it has.
 VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_tokens", "decoder_start_token")
-SPLIT = ("heldout_fraction", "split_seed", "split_by")
+SPLIT = ("heldout_fraction", "split_seed", "split_by", "heldout")
 _CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "cache_dir", "filters")
 _SAMPLE_TOKENS = 64
 _PER_BYTE = {"bits": 1.0, "nats": math.log(2)}  # unit -> its number in a bit
@@ -121,6 +121,11 @@ class Measure(abc.ABC):
     kind: ClassVar[str]
     is_compared: ClassVar[bool] = True
 
+    @property
+    def has_text_of_its_own(self) -> bool:
+        """Whether it reads a text that is not the held-out text of a run."""
+        return False
+
     def check(self, experiment: Experiment) -> None:  # noqa: B027  most runs have every measure
         """Raises ConfigError if a run of `experiment` cannot be measured."""
 
@@ -168,6 +173,10 @@ class ProbeMetric(Measure):
     fields: dict[str, Any]
 
     kind: ClassVar = "probe"
+
+    @property
+    def has_text_of_its_own(self):
+        return not self._probe().reads_corpus
 
     def _probe(self):
         if self.probe not in PROBES:

@@ -105,10 +105,9 @@ def _headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[S
             f"**Confounded: the variants also differ in {names}, so no difference below is the effect of the question "
             "alone.**"
         )
-    codes = collections.Counter(run.code or "unknown" for run in [*results.outcomes, *results.scratch])
-    if len(codes) > 1:
-        counts = ", ".join(f"{count} of `{digest}`" for digest, count in codes.items())
-        said.append(f"**Mixed code: the runs were trained by {len(codes)} versions of the source: {counts}.**")
+    if results.versions:
+        runs = "; ".join(f"code {text(code)}: {text(', '.join(names))}" for code, names in results.versions.items())
+        said.append(f"**Mixed code: the runs do not share one version of the source code ({runs}).**")
     compared = [measure for measure in measures if measure.pairs and any(measure.values.values())]
     useless = [measure for measure in compared if measure.nothing_follows]
     if useless:
