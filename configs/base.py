@@ -75,11 +75,15 @@ def get_config() -> ConfigDict:
     config.data.bidirectional_inputs = True  # decoder-only: True: inputs see each other (prefix LM); False: causal
     # The split into training and held-out text. It depends on these fields and on each unit's contents alone, so runs
     # with any objective, seed and windows over a corpus hold out the same text (data/windows/split.py).
-    config.data.heldout_fraction = 0.1  # expected share of the units that is held out; not read with heldout_path
+    config.data.heldout_fraction = 0.1  # expected share of the units that is held out; heldout_path replaces it
     config.data.split_seed = 0  # of the choice of the held-out units and windows; not of the run
     # The unit of the split: "file", "document", "label"; "auto": "file" (an example of a TFDS dataset), but "document"
     # for jsonl and a single file.
     config.data.split_by = "auto"
+    # Which text evaluations read: "test", the held-out text of the fields above; or "validation", heldout_fraction of
+    # the units that "test" trains on, to choose hyperparameters without the test text. A run of "validation" trains on
+    # neither. With heldout_path that is the test text, and the validation text is cut from data.path.
+    config.data.heldout = "test"
     # Training documents that are identical or near-identical to held-out ones: "keep", or "drop" to exclude them. They
     # are counted at the start in both cases, and the held-out documents are the same. See data/windows/leak_guard.py.
     config.data.near_duplicates = "keep"

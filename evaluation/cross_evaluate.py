@@ -19,7 +19,7 @@ from models.transformer import Params
 from run.restore import config_for_reading
 
 # Of config.data: under another split, text that the run trained on is scored.
-RUN_FIELDS = ("heldout_fraction", "split_seed", "split_by")
+RUN_FIELDS = ("heldout_fraction", "split_seed", "split_by", "heldout")
 # Overrides that evaluation cannot follow, and why.
 _FIXED = {"model": "the model is the run's", "mesh": "evaluation uses the devices of this machine"}
 

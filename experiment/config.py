@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from contract.errors import ConfigError
@@ -15,7 +15,7 @@ from contract.ranges import check_ranges
 from data.sources.config import OF_EACH_CORPUS, CorpusConfig, SourceConfig
 from data.windows.documents import RateKind
 from data.windows.leak_guard import NearDuplicates
-from data.windows.split import Split
+from data.windows.split import HeldoutText, Split
 from learners.learner import LossConfig
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ class DataConfig(CorpusConfig):
     heldout_fraction: Annotated[float, "[0, 1)"]
     split_seed: Annotated[int, "[-2**63, 2**63)"]
     split_by: Literal["auto", "file", "document", "label"]
+    heldout: HeldoutText
     near_duplicates: NearDuplicates
     reader_threads: Annotated[int, "[0, 1024]"]
     prefetch_batches: Annotated[int, "[0, 2**16]"]
@@ -58,7 +59,7 @@ class DataConfig(CorpusConfig):
     @property
     def split(self) -> Split:
         """How the corpus is split."""
-        return Split(self.heldout_fraction, self.split_seed, self.split_by)
+        return Split(self.heldout_fraction, self.split_seed, self.split_by, self.heldout)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +158,7 @@ def checked_fields(cls: type, values: Mapping[str, Any], field: str) -> dict[str
     prefix = f"{field}." if field else ""
     for name in values:
         if name not in names:
+            _check_key(name, field)
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {prefix}{near[0]}?" if near else f"choose one of {', '.join(names)}"
             raise ConfigError(f"unknown config field {prefix}{name}: {hint}")
@@ -179,6 +181,11 @@ def check_length(train: TrainConfig) -> None:
         raise ConfigError(f"train.steps={train.steps} must be 1 or more, or 0 with train.epochs above 0")
 
 
+def _check_key(name: Any, field: str) -> None:
+    if not isinstance(name, str):
+        raise ConfigError(f"{field or 'the group'} has the key {name!r}: keys must be text")
+
+
 def _checked(value: Any, hint: Any, field: str) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint):
@@ -192,13 +199,15 @@ def _checked(value: Any, hint: Any, field: str) -> Any:
             hint_text = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"{field}={value!r} must be one of {', '.join(map(repr, args))}{hint_text}")
         return value
-    if origin is tuple:
+    if origin in (tuple, Sequence):
         if not isinstance(value, tuple | list):
             raise ConfigError(f"{field}={value!r} must be a tuple")
         return tuple(_checked(item, args[0], field) for item in value)
-    if origin is dict:
+    if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{field}={value!r} must be a group of fields")
+        for name in value:
+            _check_key(name, field)
         if args[1] is Any:
             return dict(value.items())
         return {name: _checked(item, args[1], f"{field}.{name}") for name, item in value.items()}
@@ -209,6 +218,6 @@ def _checked(value: Any, hint: Any, field: str) -> Any:
             return float(value)
         except OverflowError:
             return float("inf") if value > 0 else -float("inf")
-    if type(value) is not hint:
+    if hint is not Any and type(value) is not hint:
         raise ConfigError(f"{field}={value!r} must be of type {hint.__name__}, not {type(value).__name__}")
     return value

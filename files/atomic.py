@@ -58,7 +58,7 @@ def read_json(path: str | os.PathLike, *, remedy: str = "delete it to make it ag
     """Returns what `write_json` wrote. Raises ConfigError, with a remedy, for a file that is not such."""
     try:
         fields = json.loads(read_text(path))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is damaged: {error}: {remedy}") from error
     if not isinstance(fields, dict):
         raise ConfigError(f"{path} is damaged: it has no fields: {remedy}")

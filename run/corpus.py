@@ -31,6 +31,7 @@ class Corpus:
       name: in data.sources; "" in a run of one corpus.
       store: the token store.
       train_documents, heldout_documents: the two sides.
+      test_documents: the held-out documents of data.heldout="test"; with "validation" they are on neither side.
       overlap: of the two sides, before `data.near_duplicates` drops documents.
       elsewhere: how many of the held-out documents are training text of the other corpora, before the same.
       trained_by: the other corpora of which held-out documents are training text, and how many of each.
@@ -40,6 +41,7 @@ class Corpus:
     store: TokenStore
     train_documents: Documents
     heldout_documents: Documents
+    test_documents: Documents
     overlap: Overlap
     elsewhere: int = 0
     trained_by: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -110,18 +112,24 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
                 source=sources.get(name),
             )
             train_documents, heldout_documents = split_documents(store, own.split)
+            test_documents = heldout_documents
+            if own.heldout == "validation":
+                _, test_documents = split_documents(store, dataclasses.replace(own.split, heldout="test"))
+                train_documents, _ = near_duplicates(train_documents, test_documents, own.near_duplicates)
             train_documents, overlap = near_duplicates(train_documents, heldout_documents, own.near_duplicates)
             for spec in experiment.window_specs if name else ():
                 if spec.corpus == number:
                     eligible(train_documents, spec)
         except ConfigError as error:
             raise corpus_error(error, name) if name else error from None
-        found.append(Corpus(name, store, train_documents, heldout_documents, overlap))
+        found.append(Corpus(name, store, train_documents, heldout_documents, test_documents, overlap))
     for tasks in experiment.tasks_of_denoisers.values():
         specs = [experiment.window_specs[k] for k in tasks]
         check_classes([found[spec.corpus].store for spec in specs], specs[0])
     if data.sources:
         check_different({corpus.name: corpus.store for corpus in found}, data)
+        if data.heldout == "validation":
+            found = _without_test_text(found)
         found = _compared(found, drop=data.near_duplicates == "drop")
     counts = [len(corpus.train_documents) for corpus in found]
     factors = rate_factors(data.rates, counts, maximum=data.rates_maximum, temperature=data.rates_temperature)
@@ -143,10 +151,27 @@ def _open_sources(data: DataConfig) -> dict[str, Source]:
     return sources
 
 
+def _without_test_text(corpora: list[Corpus]) -> list[Corpus]:
+    """Returns the corpora without the validation documents that are test text of another one."""
+    kept = []
+    for corpus in corpora:
+        validation = corpus.heldout_documents
+        for other in corpora:
+            if other is not corpus:
+                validation = validation.subset(~is_trained_on(validation, other.test_documents, other.train_documents))
+        if not len(validation):
+            raise ConfigError(
+                f"data.heldout='validation' leaves no document of corpus {corpus.name!r}: all are test text of the "
+                "other corpora; set another data.split_seed"
+            )
+        kept.append(dataclasses.replace(corpus, heldout_documents=validation))
+    return kept
+
+
 def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:
     """Returns the corpora with `elsewhere` and `trained_by`.
 
-    drop: whether to leave out training text that another corpus holds out.
+    drop: whether to leave out training text that another corpus holds out, as validation or as test text.
     """
     compared = []
     for corpus in corpora:
@@ -157,7 +182,11 @@ def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:
         counts = {other.name: int(trained.sum()) for other, trained in zip(others, found, strict=True)}
         trained_by = {name: count for name, count in counts.items() if count}
         if drop and others:
-            held_out = [is_trained_on(train, other.heldout_documents, other.train_documents) for other in others]
+            held_out = [
+                is_trained_on(train, side, other.train_documents)
+                for other in others
+                for side in (other.heldout_documents, other.test_documents)
+            ]
             dropped = functools.reduce(np.logical_or, held_out)  # of all training documents
             if dropped.all():
                 raise ConfigError(

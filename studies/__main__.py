@@ -5,6 +5,7 @@ DIR/report.md. The same command continues a study that was stopped, and repeats 
 
     --dry_run       print the plan: parameters, tokens, FLOPs, and a time from two measured steps
     --report        write the report of the runs that are complete
+    --mixed_code    continue a study that began with other source code; the report names the runs of each
     --worker=i/n    do the i-th of n parts of the study (launch/study_slurm.sh)
 
 --config.a.b=value sets a field of every variant's runs; of a fine-tuning, those that it shares with them.
@@ -22,7 +23,8 @@ from command.flags import override_flags, parse_flags, run_command
 from contract.errors import ConfigError
 from studies.dry_run import print_plan
 from studies.jobs import parse_worker, run_jobs
-from studies.plan import jobs_of, make_plan
+from studies.plan import jobs_of
+from studies.planning import make_plan
 from studies.report import import_report_libraries, write_report
 from studies.results import StudyFolder
 from studies.study import check_overrides, load_study, with_changes
@@ -35,6 +37,7 @@ _SEEDS = flags.DEFINE_integer("seeds", None, "Runs of each variant. Default: the
 _BUDGET = flags.DEFINE_float("budget", None, "Budget in the study's unit. Default: the study's.", flag_values=_FLAGS)
 _WORKER = flags.DEFINE_string("worker", "0/1", "i/n: the part of the study to do, i from 0.", _FLAGS)
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the plan and run nothing.", _FLAGS)
+_MIXED_CODE = flags.DEFINE_bool("mixed_code", False, "Continue a study that began with other source code.", _FLAGS)
 _REPORT = flags.DEFINE_bool("report", False, "Write the report of the complete runs and run nothing.", _FLAGS)
 
 
@@ -48,10 +51,10 @@ def main() -> None:
     study, seeds, budget = load_study(_STUDY.value), _SEEDS.value, _BUDGET.value
     folder = StudyFolder(_OUT.value or f"studies/{study.name}")
     if _REPORT.value:  # the flags of the study need not be repeated
-        ran_seeds, ran_budget, ran_overrides = folder.arguments()
-        seeds = ran_seeds if seeds is None else seeds
-        budget = ran_budget if budget is None else budget
-        overrides = ran_overrides | overrides
+        there = folder.study_file()
+        seeds = there.study.seeds if seeds is None else seeds
+        budget = there.study.budget.amount if budget is None else budget
+        overrides = there.overrides | overrides
     study = with_changes(study, seeds=seeds, budget=budget)
     check_overrides(overrides, "the command line")
     if not _DRY_RUN.value:
@@ -69,10 +72,11 @@ def main() -> None:
     else:
         for variant in plan.variants.values():
             check_trackers(variant.main.fields["train"]["trackers"])
-        folder.begin(plan, overrides)
+        folder.begin(plan, overrides, mixed_code=_MIXED_CODE.value)
         stopped = not run_jobs(jobs, plan, folder)
     arguments = [f"--study={_STUDY.value}", f"--out={folder.path}", f"--seeds={study.seeds}"]
     arguments += [f"--budget={study.budget.amount:g}", *override_flags(overrides)]
+    arguments += ["--mixed_code"] * folder.study_file().mixed_code
     results = folder.results(plan, shlex.join(["python", "-m", "train.ablate", *arguments]), overrides)
     print(f"written to {write_report(results, folder.path)}")
     if stopped:

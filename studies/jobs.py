@@ -15,13 +15,13 @@ from typing import Any, Self
 
 import jax
 
-from cluster.cluster import code_digest
 from command.flags import TRAINING_MEMORY, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
+from studies.code import digest_of, source_files
 from studies.dry_run import clock
 from studies.measures import TOTALS, FineTuning, Measure, Measured, Trained
-from studies.plan import Job, Plan, PlannedRun, with_fields
+from studies.plan import VALIDATION, Job, Plan, PlannedRun, VariantPlan, with_fields
 from studies.results import Curve, Outcome, StudyFolder
 from train.loop import train_and_evaluate
 from train.recorder import DivergedError
@@ -49,7 +49,7 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder) -> bool:
 
     Returns False if a signal has ended this before the last job.
     """
-    work = {job: _flops(plan, job) for job in jobs if not _is_done(folder.outcome(job))}
+    work = {job: _flops(plan, job) for job in jobs if not _is_done(folder.outcome(job, plan))}
     total, done, began = sum(work.values()), 0.0, time.monotonic()
     print(f"{len(jobs) - len(work)} of {len(jobs)} runs are complete already", flush=True)
     with Signals() as signals:
@@ -63,7 +63,7 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder) -> bool:
                 return False
             done += work[job]
             left = (time.monotonic() - began) / done * (total - done)
-            outcome = folder.outcome(job)
+            outcome = folder.outcome(job, plan)
             values = [f"{name} {value:.4g}" for name, value in outcome.values.items()]
             result = f"{outcome.state}: {outcome.reason}" if outcome.reason else (values or ["complete"])[0]
             print(f"{number}/{len(work)}  {job.name}: {result}; about {clock(left)} left", flush=True)
@@ -75,7 +75,7 @@ def _is_done(outcome: Outcome) -> bool:
 
 
 def _flops(plan: Plan, job: Job) -> float:
-    runs = [] if job.field else (plan.variants | plan.scratch)[job.variant].distinct_fine_tunings
+    runs = [] if job.field else plan.tuned(job.variant).distinct_fine_tunings
     pretraining = plan.variants[job.variant].flops if job.variant in plan.variants else 0.0
     return pretraining + sum(run.flops for run in runs)
 
@@ -120,11 +120,11 @@ def in_a_process(job: Job, plan: Plan, folder: StudyFolder, signals: Signals) ->
             process.terminate() if forwarded == 1 else process.kill()
     if process.exitcode not in (0, _STOPPED) and not signals.received:
         printed = log.read_bytes()[begin:].decode(errors="replace") if log.exists() else ""
-        folder.write(job, _failed(job, process.exitcode, printed, str(log)))
+        folder.write(job, _failed(job, plan, process.exitcode, printed, str(log)))
     return process.exitcode
 
 
-def _failed(job: Job, status: int, printed: str, log: str) -> Outcome:
+def _failed(job: Job, plan: Plan, status: int, printed: str, log: str) -> Outcome:
     """Returns the outcome of a job whose process ended with `status`. printed: by this try, to its log."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     reason = lines[-1] if lines else f"exit status {status}"
@@ -133,7 +133,8 @@ def _failed(job: Job, status: int, printed: str, log: str) -> Outcome:
     reason = reason.removeprefix("error: ")[:_ERROR_CHARS]
     state = "diverged" if status == _DIVERGED else "failed"
     run = dict(variant=job.variant, seed=job.seed, field=job.field, value=job.value)
-    return Outcome(**run, state=state, reason=f"{reason}; log: {log}")
+    reason = f"{reason}; log: {log}"
+    return Outcome(**run, state=state, reason=reason, config_digest=plan.config_digest(job, {}))
 
 
 def _main(job: Job, plan: Plan, out: str) -> None:
@@ -173,84 +174,58 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
 
     Returns False after a signal to stop. Raises ConfigError if the job fails.
     """
-    if job.variant in plan.scratch:
-        return _do_scratch_job(job, plan, folder)
-    variant, measures = plan.variants[job.variant], plan.measures
-    swept = {job.field: job.value} if job.field else chosen_values(variant.name, plan, folder)
-    if job.field:
-        first = plan.study.compared[0]
-        measures = {first: measures[first]}
-    measures = {name: measure for name, measure in measures.items() if measure.applies_to(variant.name)}
+    measures, there = plan.measures_of(job), folder.study_file()
+    code = digest_of(source_files())
+    if not there.mixed_code:  # the files may have changed since the command began
+        folder.check_code(code, there.code)
+    swept = {job.field: job.value} if job.field else chosen_values(job.variant, plan, folder)
     stages = _stages(job, plan, folder, swept, measures)
-    if not _train(stages, folder):
-        return False
+    if not all(folder.workdir(name).is_complete for name in stages):
+        folder.begin_training(job, code)
+    for name, (_, fields) in stages.items():
+        workdir = folder.workdir(name)
+        if not workdir.is_complete and not train_and_evaluate(make_experiment(fields), workdir.path):
+            return False
     fine_tunings = {
-        name: folder.workdir(f"{job.name}-{variant.fine_tuned_for(name)}")
+        name: folder.workdir(f"{job.name}-{plan.tuned(job.variant).fine_tuned_for(name)}")
         for name, measure in measures.items()
         if isinstance(measure, FineTuning)
     }
-    start = folder.workdir(f"{job.name}-start") if variant.start is not None else None
+    variant = plan.variants.get(job.variant)  # None without pre-training
+    start = folder.workdir(f"{job.name}-start") if variant is not None and variant.start is not None else None
     trained = Trained(folder.workdir(job.name), start, fine_tunings)
     measured = {name: measure.measure(name, trained) for name, measure in measures.items()}
     compared = {name: found for name, found in measured.items() if measures[name].is_compared}
-    before, lines = trained.before, [line for line in trained.lines if line["loss"] is not None]
     outcome = Outcome(
-        variant=variant.name,
+        variant=job.variant,
         seed=job.seed,
         field=job.field,
         value=job.value,
         **_numbers(compared),
         samples={name: found.value for name, found in measured.items() if name not in compared},
-        curve=Curve(
-            raw_tokens=[before["raw_tokens"] + line["raw_tokens"] for line in lines],
-            flops=[before["flops"] + line["flops"] for line in lines],
-            loss=[line["loss"] for line in lines],
-        ),
-        num_params=variant.num_params,
-        steps=variant.steps,
-        **{total: before[total] + trained.lines[-1][total] for total in TOTALS},
+        **(_training(variant, trained) if variant is not None else {}),
         swept=swept,
-        commands=_commands(stages, folder),
-        heldout_digest=variant.heldout_digest,
-        environment=_environment(),
+        commands=[run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()],
+        heldout_digest=plan.heldout_digest_of(job),
+        environment=_environment() | {"hash of the source code": code},
+        code="+".join(folder.code_of(job)) or "unknown",
+        measured_by=code,
+        config_digest=plan.config_digest(job, swept),
     )
     folder.write(job, outcome)
     return True
 
 
-def _do_scratch_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
-    """As `do_job`, of the fine-tunings of a seed without pre-training."""
-    scratch, measured = plan.scratch[job.variant], {}
-    workdirs = {name: f"{job.name}-{scratch.fine_tuned_for(name)}" for name in scratch.fine_tunings}
-    stages = {
-        workdirs[name]: (run, with_fields(run.fields, {"seed": job.seed})) for name, run in scratch.fine_tunings.items()
-    }
-    if not _train(stages, folder):
-        return False
-    for name, workdir in workdirs.items():
-        measure = plan.measures[name]
-        assert isinstance(measure, FineTuning)
-        measured[name] = measure.measure_run(name, folder.workdir(workdir))
-    commands, environment = _commands(stages, folder), _environment()
-    outcome = Outcome(
-        variant=job.variant, seed=job.seed, **_numbers(measured), commands=commands, environment=environment
+def _training(variant: VariantPlan, trained: Trained) -> dict[str, Any]:
+    """Returns the fields of an Outcome that describe the training of a variant."""
+    before, lines = trained.before, [line for line in trained.lines if line["loss"] is not None]
+    curve = Curve(
+        raw_tokens=[before["raw_tokens"] + line["raw_tokens"] for line in lines],
+        flops=[before["flops"] + line["flops"] for line in lines],
+        loss=[line["loss"] for line in lines],
     )
-    folder.write(job, outcome)
-    return True
-
-
-def _train(stages: Mapping[str, tuple[PlannedRun, dict[str, Any]]], folder: StudyFolder) -> bool:
-    """Trains the stages of `_stages` that are not complete. Returns False after a signal to stop."""
-    for name, (_, fields) in stages.items():
-        workdir = folder.workdir(name)
-        if not workdir.is_complete and not train_and_evaluate(make_experiment(fields), workdir.path):
-            return False
-    return True
-
-
-def _commands(stages: Mapping[str, tuple[PlannedRun, dict[str, Any]]], folder: StudyFolder) -> list[str]:
-    """Returns the commands that repeat the stages of `_stages`."""
-    return [run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()]
+    totals = {total: before[total] + trained.lines[-1][total] for total in TOTALS}
+    return {"curve": curve, "num_params": variant.num_params, "steps": variant.steps, **totals}
 
 
 def _numbers(measured: Mapping[str, Measured]) -> dict[str, Any]:
@@ -260,8 +235,10 @@ def _numbers(measured: Mapping[str, Measured]) -> dict[str, Any]:
         return number is not None and math.isfinite(number)
 
     floors = {name: {k: v for k, v in found.floors.items() if is_finite(v)} for name, found in measured.items()}
+    values = {name: found.value for name, found in measured.items() if is_finite(found.value)}
     return {
-        "values": {name: found.value for name, found in measured.items() if is_finite(found.value)},
+        "values": values,
+        "without_value": [name for name in measured if name not in values],
         "margins": {name: found.margin for name, found in measured.items() if is_finite(found.margin)},
         "floors": {name: found for name, found in floors.items() if found},
     }
@@ -271,19 +248,22 @@ def _stages(
     job: Job, plan: Plan, folder: StudyFolder, swept: dict[str, Any], measures: dict[str, Measure]
 ) -> dict[str, tuple[PlannedRun, dict[str, Any]]]:
     """Returns name of the workdir -> the run and its config: a start, the run, and fine-tunings for `measures`."""
-    variant, seed, main = plan.variants[job.variant], _SWEEP_SEED if job.field else job.seed, job.name
+    variant, tuned = plan.variants.get(job.variant), plan.tuned(job.variant)
+    seed, main = _SWEEP_SEED if job.field else job.seed, job.name
     stages: dict[str, tuple[PlannedRun, dict[str, Any]]] = {}
-    changes = swept | {"seed": seed}
-    if variant.start is not None:
-        stages[f"{main}-start"] = variant.start, with_fields(variant.start.fields, {"seed": seed})
+    same = {"seed": seed} | (VALIDATION if job.field else {})
+    changes, start_of_tuned = swept | same, {}
+    if variant is not None and variant.start is not None:
+        stages[f"{main}-start"] = variant.start, with_fields(variant.start.fields, same)
         begin = folder.workdir(f"{main}-start").path
         changes |= {"seed": seed + _AFTER_START_SEED, "train.init_from": begin}
-    stages[main] = variant.main, with_fields(variant.main.fields, changes)
+    if variant is not None:
+        stages[main] = variant.main, with_fields(variant.main.fields, changes)
+        start_of_tuned = {"train.init_from": folder.workdir(main).path}
     for name, measure in measures.items():
         if isinstance(measure, FineTuning):
-            run = variant.fine_tunings[name]
-            changes = {"seed": seed, "train.init_from": folder.workdir(main).path}
-            stages[f"{main}-{variant.fine_tuned_for(name)}"] = run, with_fields(run.fields, changes)
+            run = tuned.fine_tunings[name]
+            stages[f"{main}-{tuned.fine_tuned_for(name)}"] = run, with_fields(run.fields, same | start_of_tuned)
     return stages
 
 
@@ -294,11 +274,11 @@ def chosen_values(variant: str, plan: Plan, folder: StudyFolder) -> dict[str, An
 
     Raises ConfigError if a value was not tried to its end, for a reason other than divergence, or if all diverged.
     """
-    sweep = plan.variants[variant].sweep
+    sweep = plan.sweep_of(variant)
     if not sweep:
         return {}
     jobs = [Job(variant, 0, field, value) for field, values in sweep.items() for value in values]
-    outcomes = [folder.outcome(job) for job in jobs]
+    outcomes = [folder.outcome(job, plan) for job in jobs]
     for job, outcome in zip(jobs, outcomes, strict=True):
         if not _is_done(outcome):
             raise ConfigError(f"variant {variant}: the run {job.name} of its sweep is not complete")
@@ -320,5 +300,4 @@ def _environment() -> dict[str, str]:
         "machine": f"{platform.machine()}, {os.cpu_count()} CPU cores",
         "python": platform.python_version(),
         **versions,
-        "hash of the source code": code_digest(),
     }

@@ -31,7 +31,7 @@ from workdir.workdir import Workdir
 TOTALS = ("raw_tokens", "flops", "seconds")  # of the training, in every line of metrics
 # What a fine-tuned or scored model shares with the run whose parameters it has.
 VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_tokens", "decoder_start_token")
-SPLIT = ("heldout_fraction", "split_seed", "split_by")
+SPLIT = ("heldout_fraction", "split_seed", "split_by", "heldout")
 _CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "cache_dir", "filters")
 _SAMPLE_TOKENS = 64
 _PER_BYTE = {"bits": 1.0, "nats": math.log(2)}  # unit -> its number in a bit
@@ -58,15 +58,23 @@ class Trained:
     """A finished run, opened when a measure needs it.
 
     Args:
-      workdir: of the run.
+      workdir: of the run; it does not exist without pre-training.
       start: of the run from which it started, if any.
       fine_tunings: measure -> of the run that was fine-tuned for it.
     """
 
     def __init__(self, workdir: Workdir, start: Workdir | None, fine_tunings: Mapping[str, Workdir]):
-        self.workdir, self.fine_tunings = workdir, fine_tunings
-        self.lines = finished_lines(workdir)
-        self.before = finished_lines(start)[-1] if start is not None else dict.fromkeys(TOTALS, 0)  # totals
+        self.workdir, self.fine_tunings, self._start = workdir, fine_tunings, start
+
+    @functools.cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        """The held-out metrics of the run. Raises ConfigError as `finished_lines` does."""
+        return finished_lines(self.workdir)
+
+    @functools.cached_property
+    def before(self) -> dict[str, Any]:
+        """The totals of the start."""
+        return finished_lines(self._start)[-1] if self._start is not None else dict.fromkeys(TOTALS, 0)
 
     @functools.cached_property
     def experiment(self) -> Experiment:
@@ -120,6 +128,11 @@ class Measure(abc.ABC):
     kind: ClassVar[str]
     is_compared: ClassVar[bool] = True
 
+    @property
+    def has_text_of_its_own(self) -> bool:
+        """Whether it reads a text that is not the held-out text of a run."""
+        return False
+
     def check(self, experiment: Experiment) -> None:  # noqa: B027  most runs have every measure
         """Raises ConfigError if a run of `experiment` cannot be measured."""
 
@@ -168,6 +181,10 @@ class ProbeMetric(Measure):
 
     kind: ClassVar = "probe"
 
+    @property
+    def has_text_of_its_own(self):
+        return not self._probe().reads_corpus
+
     def _probe(self):
         if self.probe not in PROBES:
             raise ConfigError(f"probe={self.probe!r} must be {', '.join(PROBES)}")
@@ -214,10 +231,7 @@ class FineTuning(Measure):
         _check_heldout_metric(fine_tuned, self.metric)
 
     def measure(self, name, trained):
-        return self.measure_run(name, trained.fine_tunings[name])
-
-    def measure_run(self, name: str, workdir: Workdir) -> Measured:
-        """Returns what the measure says about the fine-tuned run in `workdir`."""
+        workdir = trained.fine_tunings[name]
         floors = _heldout_floors(load_experiment(workdir.path), self.metric)
         return _measured(finished_lines(workdir)[-1], self.metric, name, floors)
 

@@ -246,7 +246,10 @@ def _headline(results: Results, measures: Sequence[Measured]) -> str:
         "alone.** "
     )
     complete, tested = len(results.outcomes), [p for m in measures for p in m.to_baseline.values() if p.p is not None]
-    return confounded * bool(names) + (
+    versions = "; ".join(f"code {text(code)}: {text(', '.join(runs))}" for code, runs in results.versions.items())
+    mixed = f"**Mixed code: the runs do not share one version of the source code ({versions}).** "
+    prefix = mixed * bool(versions) + confounded * bool(names)
+    return prefix + (
         f"{complete} of {complete + len(results.problems)} runs are complete. {sum(p.sign != 0 for p in tested)} of "
         f"{len(tested)} differences from the baseline that can be tested are beyond the noise between seeds."
     )

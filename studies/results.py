@@ -1,6 +1,8 @@
 """What a study leaves in its folder, and its reader.
 
-DIR/study.json                   the study and the config of every run, as resolved
+DIR/study.json                   a StudyFile: the study and the config of every run, as resolved
+DIR/code/DIGEST.zip              the source code (studies/code.py) with which the study began or was continued
+DIR/code/VARIANT-seed0.txt       the digests of the code that trained a run
 DIR/runs/VARIANT-seed0/          a run's workdir; VARIANT-seed0-start: of its start; VARIANT-seed0-MEASURE: of a
                                      fine-tuning, and of one without pre-training, VARIANT being no_pretraining
 DIR/outcomes/VARIANT-seed0.json  an Outcome: what was measured, or why the last try failed
@@ -11,19 +13,24 @@ DIR/report.md, figures/          the report
 import contextlib
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from contract.errors import ConfigError
-from files.atomic import read_json, write_json
+from experiment.config import from_mapping
+from files.atomic import read_json, write_bytes, write_json, write_text
 from files.paths import check_local
+from studies.code import archive_of, digest_of, source_files
 from studies.plan import Job, Plan, jobs_of
 from studies.study import Study
 from workdir.run_config import flatten
 from workdir.workdir import Workdir
+
+T = TypeVar("T")
+_OTHER_OUT = "choose another --out"
+_GREATEST = 1e300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +51,8 @@ class Outcome:
       state: "failed" and "diverged" (its gradients were not finite) are of the last try; "damaged" is an outcome that
         cannot be read; "unfinished" and "missing" have no outcome.
       reason: why the run is not complete, one line.
-      values: measure -> value. A measure without a finite value, such as a loss that was not reached, is absent.
+      values: measure -> value. A measure without a finite value, such as a loss that was not reached, is absent, and
+        is in `without_value`. A sweep's run has the first measure alone, on validation text.
       samples: measure -> prompt -> generated text.
       curve: the run's own held-out loss.
       num_params: parameters of the trained model, those of the learner's heads included.
@@ -56,6 +64,9 @@ class Outcome:
       commands: the commands that repeat the run and its measures.
       heldout_digest: of the held-out text, equal for runs that compare.
       environment: what the run was trained on: name -> text, such as "device": "cpu x 1", "jax": "0.10.2".
+      code: digest of the source that trained the run; several, with "+" between them, if the code changed in between.
+        measured_by: of the source that measured it.
+      config_digest: Plan.config_digest.
     """
 
     variant: str
@@ -78,6 +89,34 @@ class Outcome:
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     floors: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     margins: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    code: str = ""
+    measured_by: str = ""
+    config_digest: str = ""
+    without_value: Sequence[str] = ()
+
+    @property
+    def version(self) -> str:
+        """The code that trained and measured the run."""
+        return self.code if self.code == self.measured_by else f"{self.code}, measured by {self.measured_by}"
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyFile:
+    """The contents of study.json.
+
+    Attributes:
+      study: as it ran last.
+      overrides: field -> value, of the command line.
+      runs: variant -> its sweep, and the configs of its runs.
+      code: digest of the source with which the study began.
+      mixed_code: whether the study was continued with --mixed_code.
+    """
+
+    study: Study
+    overrides: dict[str, str]
+    runs: dict[str, dict[str, dict[str, Any]]]
+    code: str
+    mixed_code: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +148,18 @@ class Results:
         """Returns the complete runs of a variant, by seed."""
         return [outcome for outcome in self.outcomes if outcome.variant == variant]
 
+    @property
+    def versions(self) -> dict[str, list[str]]:
+        """The code that trained and measured -> its complete runs, those of sweeps too; {} where all have one code."""
+        found: dict[str, list[str]] = {}
+        digests = set()
+        for outcome in (*self.sweeps, *self.outcomes, *self.scratch):
+            if outcome.state == "complete":
+                job = Job(outcome.variant, outcome.seed, outcome.field, outcome.value)
+                found.setdefault(outcome.version, []).append(job.name)
+                digests |= {*outcome.code.split("+"), outcome.measured_by}
+        return found if len(digests) > 1 else {}
+
 
 class StudyFolder:
     """The folder of a study, on this machine."""
@@ -125,14 +176,21 @@ class StudyFolder:
         """What a job printed."""
         return self.path / "logs" / f"{job.name}.log"
 
-    def begin(self, plan: Plan, overrides: Mapping[str, str]) -> None:
+    def begin(self, plan: Plan, overrides: Mapping[str, Any], *, mixed_code: bool = False) -> None:
         """Creates the folder for a study, or checks that it is this study's. Several workers may do so at once.
 
-        The number of seeds may change. overrides: those of the command line.
+        The number of seeds may change.
 
-        Raises ConfigError if the folder has another study, or other files alone, or cannot be written.
+        Args:
+          overrides: those of the command line.
+          mixed_code: whether to continue a study that began with other code.
+
+        Raises ConfigError if the folder has another study, or other files alone, or cannot be written, and if the code
+        has changed.
         """
-        file, fields = self.path / "study.json", _study_fields(plan, overrides)
+        files = source_files()
+        file, digest = self.path / "study.json", digest_of(files)
+        fields = _study_fields(plan, overrides) | {"code": digest, "mixed_code": mixed_code}
         try:
             if not file.exists():
                 others = self.path.iterdir() if self.path.is_dir() else ()
@@ -142,15 +200,24 @@ class StudyFolder:
                 with contextlib.suppress(FileExistsError):  # another worker was faster
                     write_json(file, fields, replace=False)
             self.check(plan)
-            for folder in ("runs", "outcomes", "logs"):
+            there = self.study_file()
+            if not mixed_code:
+                self.check_code(digest, there.code)
+            for folder in ("runs", "outcomes", "logs", "code"):
                 (self.path / folder).mkdir(exist_ok=True)
-            write_json(file, fields)  # perhaps with another number of seeds, or other notes
+            archive = self.path / "code" / f"{digest}.zip"
+            if not archive.exists():
+                write_bytes(archive, archive_of(files))
+            # Perhaps with another number of seeds, or other notes.
+            write_json(file, fields | {"code": there.code, "mixed_code": mixed_code or there.mixed_code})
         except OSError as error:
             raise ConfigError(f"--out={self.path} cannot be written: {error.strerror}: {error.filename}") from error
 
     def check(self, plan: Plan) -> None:
         """Raises ConfigError unless the folder is that of the study."""
-        old, new = (_comparable(fields) for fields in (self._study(), _study_fields(plan, {})))
+        self.study_file()
+        there = read_json(self.path / "study.json", remedy=_OTHER_OUT)
+        old, new = (_comparable(fields) for fields in (there, _study_fields(plan, {})))
         for field in {**old, **new}:
             if old.get(field) != new.get(field):
                 there, here = (json.dumps(fields.get(field))[:60] for fields in (old, new))
@@ -159,18 +226,31 @@ class StudyFolder:
                     "repeat the flags of that study, or choose another --out"
                 )
 
-    def arguments(self) -> tuple[int, float, dict[str, str]]:
-        """Returns the seeds, the budget and the overrides of the command that ran the study last.
+    def check_code(self, here: str, there: str) -> None:
+        """Raises ConfigError unless the digest `here` is that of the study's code, `there`."""
+        if here != there:
+            raise ConfigError(
+                f"--out={self.path} began with code {there}, which code/{there}.zip has, and the code is now {here}: "
+                "restore it, or add --mixed_code, and the report names the runs of each"
+            )
 
-        Raises ConfigError if the folder is not that of a study.
-        """
-        if not (self.path / "study.json").exists():
+    def study_file(self) -> StudyFile:
+        """Returns the contents of study.json. Raises ConfigError if the folder is not that of a study."""
+        file = self.path / "study.json"
+        if not file.exists():
             raise ConfigError(f"--out={self.path} is not the folder of a study: run the study without --report first")
-        fields = self._study()
-        return fields["study"]["seeds"], fields["study"]["budget"]["amount"], fields["overrides"]
+        return _read(StudyFile, file, remedy=_OTHER_OUT)
 
-    def _study(self) -> dict[str, Any]:
-        return read_json(self.path / "study.json", remedy="choose another --out")
+    def begin_training(self, job: Job, code: str) -> None:
+        """Records the digest of the code that trains, or continues to train, the run of a job."""
+        file, before = self.path / "code" / f"{job.name}.txt", self.code_of(job)
+        if code not in before:
+            write_text(file, "\n".join([*before, code]) + "\n")
+
+    def code_of(self, job: Job) -> list[str]:
+        """The digests of the code that trained the run of a job, in order."""
+        file = self.path / "code" / f"{job.name}.txt"
+        return file.read_text(encoding="utf-8", errors="replace").split() if file.is_file() else []
 
     def write(self, job: Job, outcome: Outcome) -> None:
         """Writes the outcome of a job in place of that of an earlier try."""
@@ -180,7 +260,7 @@ class StudyFolder:
         """Removes the outcome of an earlier try."""
         self._file(job).unlink(missing_ok=True)
 
-    def outcome(self, job: Job) -> Outcome:
+    def outcome(self, job: Job, plan: Plan) -> Outcome:
         """Returns the outcome of a job, of whatever state."""
         file, run = self._file(job), dict(variant=job.variant, seed=job.seed, field=job.field, value=job.value)
         if not file.exists():
@@ -188,11 +268,10 @@ class StudyFolder:
                 return Outcome(**run, state="unfinished", reason="the run or its measures are not complete")
             return Outcome(**run, state="missing", reason="the run has not started")
         try:
-            fields = read_json(file, remedy="the same command measures the run again")
-            outcome = Outcome(**fields | {"curve": Curve(**fields["curve"])})
-            if not all(map(math.isfinite, [*outcome.values.values(), *outcome.curve.loss])):
-                raise ConfigError(f"{file} has a value that is not finite")
-        except (ConfigError, TypeError, KeyError, AttributeError) as error:
+            outcome = _read(Outcome, file, remedy="the same command measures the run again")
+            if problem := _problem(outcome, job, plan):
+                raise ConfigError(f"{file} is damaged: {problem}: the same command measures the run again")
+        except ConfigError as error:
             return Outcome(**run, state="damaged", reason=str(error))
         return outcome
 
@@ -204,7 +283,7 @@ class StudyFolder:
         jobs = jobs_of(plan)
         names = [*plan.variants, *plan.scratch]
         runs = sorted((job for job in jobs if not job.field), key=lambda job: names.index(job.variant))
-        outcomes = [self.outcome(job) for job in runs]
+        outcomes = [self.outcome(job, plan) for job in runs]
         complete = [outcome for outcome in outcomes if outcome.state == "complete"]
         variants = {
             name: dataclasses.replace(
@@ -217,11 +296,60 @@ class StudyFolder:
             command=command,
             outcomes=[outcome for outcome in complete if outcome.variant in plan.variants],
             problems=[outcome for outcome in outcomes if outcome.state != "complete"],
-            sweeps=[self.outcome(job) for job in jobs if job.field],
+            sweeps=[self.outcome(job, plan) for job in jobs if job.field],
             confounders=plan.confounders,
             scratch=[outcome for outcome in complete if outcome.variant in plan.scratch],
             scratch_of={variant: one.name for one in plan.scratch.values() for variant in one.variants},
         )
+
+
+def _read(cls: type[T], file: Path, remedy: str) -> T:
+    """Returns what a study wrote to a JSON file. Raises ConfigError, one line, if it is not of this form."""
+    fields = read_json(file, remedy=remedy)
+    try:
+        if not _is_finite(fields):
+            raise ConfigError("it has a number that is not finite")
+        return from_mapping(cls, fields, "")
+    except (ConfigError, RecursionError) as error:
+        message = str(error).replace("config field ", "field ")
+        raise ConfigError(f"{file} is damaged, or of another version: {message}: {remedy}") from error
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether all numbers in nested JSON values are finite, as floats too."""
+    if isinstance(value, Mapping):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_finite, value))
+    return not isinstance(value, int | float) or -_GREATEST < value < _GREATEST
+
+
+def _problem(outcome: Outcome, job: Job, plan: Plan) -> str:
+    """Returns why an outcome cannot be that of a job of the plan; "" if it can."""
+    if (outcome.variant, outcome.seed, outcome.field, outcome.value) != (job.variant, job.seed, job.field, job.value):
+        found = f"variant {outcome.variant!r}, seed {outcome.seed}"
+        return f"it is the outcome of {found}" + f", {outcome.field}={outcome.value}" * bool(outcome.field)
+    if outcome.state not in ("complete", "failed", "diverged"):
+        return f"state={outcome.state!r} is never written"
+    if outcome.config_digest != plan.config_digest(job, outcome.swept):
+        return "config_digest is not that of the run's config"
+    if outcome.state != "complete":
+        return ""
+    sweep = plan.sweep_of(job.variant)
+    chosen = {job.field: [job.value]} if job.field else sweep
+    if outcome.swept.keys() != chosen.keys() or any(value not in chosen[name] for name, value in outcome.swept.items()):
+        return f"swept={dict(outcome.swept)} is not a value of the sweep"
+    if outcome.heldout_digest != plan.heldout_digest_of(job):
+        return f"heldout_digest={outcome.heldout_digest} is not {plan.heldout_digest_of(job)}, that of the study"
+    if len(set(map(len, vars(outcome.curve).values()))) != 1:
+        return "the lists of its curve have different lengths"
+    measures = plan.measures_of(job)
+    compared = sorted(name for name, measure in measures.items() if measure.is_compared)
+    if sorted([*outcome.values, *outcome.without_value]) != compared:
+        return f"its measures are {sorted([*outcome.values, *outcome.without_value])}, and the study has {compared}"
+    if outcome.samples.keys() != measures.keys() - set(compared):
+        return f"its samples are {[*outcome.samples]}, which the study does not have"
+    return ""
 
 
 def _study_fields(plan: Plan, overrides: Mapping[str, str]) -> dict[str, Any]:

@@ -10,13 +10,16 @@ from typing import Any, Literal
 from contract.errors import ConfigError
 from experiment.config import from_mapping
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
+_NAMES = {"variant": re.compile(r"[a-z0-9][a-z0-9_]*"), "measure": re.compile(r"[a-z][a-z0-9_]*")}
+_RESERVED = ("main", "start", "sweep")  # what study.json names next to the fine-tunings of measures
+_MOST_SEEDS = 1000  # a run after a start and the runs of a sweep have the seeds from here on
 # Fields that the study sets -> what sets them.
 _SET_BY_STUDY = {
     "seed": "the study's seeds set it",
     "train.steps": "every run has the study's budget",
     "train.epochs": "every run has the study's budget",
     "train.init_from": "a variant's start sets it",
+    "data.heldout": "the runs of a sweep are measured on the validation text and all others on the test text",
 }
 # Measures that do not decide about a learning rate: the machine's speed, and one that a run may not have.
 _NO_SCORE = ("throughput", "tokens_to_loss")
@@ -56,7 +59,7 @@ class Published:
     source: str
     measure: str
     metric: str
-    values: dict[str, Any]
+    values: dict[str, float]
     better_than: tuple[tuple[str, str], ...]
     better: Literal["higher", "lower"]
     sd: float
@@ -70,6 +73,7 @@ class Study:
       name: of the file, such as "masking_rate".
       measures: name -> fields. `kind` is one of studies/measures.py, `better` is "higher" or "lower"; samples have
         no `better`.
+      sweep: that of all variants, whose own field `sweep` has it too.
     """
 
     name: str
@@ -85,6 +89,7 @@ class Study:
     notes: str
     same_model: str
     varies: tuple[str, ...]
+    sweep: dict[str, Any]
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -94,12 +99,6 @@ class Study:
     def config_of(self, variant: str) -> str:
         """The config file, with preset, of a variant."""
         return self.variants[variant].config or self.config
-
-    @property
-    def question_fields(self) -> set[str]:
-        """The dotted fields, besides those of `objective`, in which the question lets the runs differ."""
-        named = [{*variant.overrides, *variant.sweep} for variant in self.variants.values()]
-        return set(self.varies).union(*named)
 
     def measured(self, measure: str) -> list[str]:
         """The variants that a measure has (`only`)."""
@@ -141,6 +140,12 @@ def make_study(fields: Mapping[str, Any], path: str) -> Study:
         study = from_mapping(Study, {"name": pathlib.Path(path).stem} | dict(fields), "")
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}".replace("config field ", "")) from error
+    if study.sweep:
+        _check_sweep(study.sweep, least=3, where=where)
+        own = [name for name, variant in study.variants.items() if variant.sweep]
+        _refuse(bool(own), where, f"variant {', '.join(own)} and the study both have a sweep: remove one")
+        swept = {name: dataclasses.replace(each, sweep=study.sweep) for name, each in study.variants.items()}
+        study = dataclasses.replace(study, variants=swept)
     _check(study, where)
     return study
 
@@ -151,7 +156,7 @@ def with_changes(study: Study, *, seeds: int | None, budget: float | None) -> St
         study = dataclasses.replace(study, seeds=seeds)
     if budget is not None:
         study = dataclasses.replace(study, budget=Budget(study.budget.unit, budget))
-    _refuse(study.seeds < 1, "", f"--seeds={study.seeds} must be 1 or more")
+    _refuse(not 1 <= study.seeds <= _MOST_SEEDS, "", f"--seeds={study.seeds} must be 1 to {_MOST_SEEDS}")
     _refuse(not 0 < study.budget.amount < float("inf"), "", f"--budget={budget} must be above 0 and finite")
     return study
 
@@ -172,22 +177,25 @@ def _check(study: Study, where: str) -> None:
     """Raises ConfigError for a study that cannot work, as far as its own fields show it."""
     for kind, names in (("variant", study.variants), ("measure", study.measures)):
         for name in names:
-            message = f"{kind} {name!r} must have lower-case letters, digits and underscores only"
-            _refuse(not _NAME.fullmatch(name), where, message)
+            first = ", and no digit first" * (kind == "measure")
+            message = f"{kind} {name!r} must have lower-case letters, digits and underscores only{first}"
+            _refuse(not _NAMES[kind].fullmatch(name), where, message)
     count = len(study.variants)
     _refuse(count < 2, where, f"a study needs two variants or more, and this one has {count}")
     unknown = study.baseline not in study.variants
     _refuse(unknown, where, f"baseline={study.baseline!r} is not a variant: use {', '.join(study.variants)}")
-    _refuse(study.seeds < 1, where, f"seeds={study.seeds} must be 1 or more")
+    _refuse(not 1 <= study.seeds <= _MOST_SEEDS, where, f"seeds={study.seeds} must be 1 to {_MOST_SEEDS}")
     amount = study.budget.amount
     _refuse(not 0 < amount < float("inf"), where, f"budget.amount={amount} must be above 0 and finite")
     check_overrides(study.overrides, where)
     for name, fields in study.measures.items():
-        _refuse(name == "start", where, "measure 'start' must have another name: a variant's first stage has it")
-        made = "kind" in fields
+        message = f"measure {name!r} must have another name: study.json has a run or a field of this name"
+        _refuse(name in _RESERVED, where, message)
+        only, overrides = fields.get("only", ()), fields.get("overrides", {})
+        made = isinstance(fields.get("kind"), str) and isinstance(only, list | tuple) and isinstance(overrides, dict)
         _refuse(not made, where, f"measure {name} must be made by a function of configs/studies/base.py")
-        only = fields.get("only", ())
-        unknown = sorted({*only} - study.variants.keys())
+        _refuse("data.heldout" in overrides, where, f"measure {name}: data.heldout {_SET_BY_STUDY['data.heldout']}")
+        unknown = [variant for variant in only if variant not in [*study.variants]]
         _refuse(bool(unknown), where, f"measure {name}: only={tuple(only)} has {unknown}, no variants of the study")
         lacks = f"measure {name}: only={tuple(only)} must have the baseline {study.baseline!r} and another variant"
         _refuse(bool(only) and (study.baseline not in only or len(only) == 1), where, lacks)
@@ -196,9 +204,25 @@ def _check(study: Study, where: str) -> None:
         _check_variant(study, variant, f"{where}: variant {name}")
     for result in study.published:
         source = f"{where}: published, {result.source}"
+        _refuse(any(len(pair) != 2 for pair in result.better_than), source, "better_than must be pairs of variants")
         _refuse(result.measure not in study.compared, source, f"measure={result.measure!r} is not of the study")
         for name in (*result.values, *(name for pair in result.better_than for name in pair)):
             _refuse(name not in study.variants, source, f"{name!r} is not a variant of the study")
+        empty = not result.values and not result.better_than
+        _refuse(empty, source, "values and better_than are both empty: give one of them, or remove the result")
+
+
+def _check_sweep(sweep: Mapping[str, Any], *, least: int, where: str) -> str:
+    """Returns the field of a sweep. Raises ConfigError unless it is one, with `least` different values or more."""
+    _refuse(len(sweep) > 1, where, f"sweep has the fields {', '.join(map(str, sweep))}: sweep one field")
+    [(field, values)] = sweep.items()
+    _refuse(not str(field).startswith("optimizer."), where, f"sweep of {field}: only fields of optimizer can be swept")
+    single = isinstance(values, list | tuple) and all(type(value) in (int, float, str) for value in values)
+    _refuse(not single, where, f"sweep of {field} must be a list of numbers or of texts, not {values!r}")
+    distinct = len(values) >= least and len(set(values)) == len(values)  # 1 and 1.0 are one value
+    count = {2: "two", 3: "three"}[least]
+    _refuse(not distinct, where, f"sweep of {field} must have {count} different values or more, not {values!r}")
+    return field
 
 
 def _check_variant(study: Study, variant: Variant, where: str) -> None:
@@ -209,11 +233,7 @@ def _check_variant(study: Study, variant: Variant, where: str) -> None:
         _refuse(not 0 < share < 1, where, f"start.share={share} must be above 0 and below 1")
     if not variant.sweep:
         return
-    _refuse(len(variant.sweep) > 1, where, f"sweep has the fields {', '.join(variant.sweep)}: sweep one field")
-    [(field, values)] = variant.sweep.items()
-    _refuse(not field.startswith("optimizer."), where, f"sweep of {field}: only fields of optimizer can be swept")
-    distinct = isinstance(values, list | tuple) and len(values) >= 2 and len(set(map(repr, values))) == len(values)
-    _refuse(not distinct, where, f"sweep of {field} must have two different values or more, not {values!r}")
+    field = _check_sweep(variant.sweep, least=2, where=where)
     _refuse(field in variant.overrides, where, f"{field} is both swept and overridden: remove one")
     first = study.compared[0]
     kind, only = study.measures[first]["kind"], study.measures[first].get("only", ())

@@ -106,6 +106,8 @@ def _corpus_lines(run: CompiledRun) -> dict[str, str]:
         lines[_line_name("corpus", corpus)] = (
             f"{own.source}: {count_text(corpus.store.meta['num_tokens'])} tokens; "
             f"{plural(len(corpus.train_documents), 'document')} to train on, {len(corpus.heldout_documents):,} held out"
+            + f" for validation; {len(corpus.test_documents):,} of the test text are not read"
+            * (own.heldout == "validation")
         )
         lines[_line_name("tokens", corpus)] = describe_coverage(corpus.store)
         elsewhere = f"; {corpus.elsewhere:,} are training text of other corpora" if data.sources else ""

@@ -37,12 +37,13 @@ def study(
     notes: str = "",
     same_model: str = "",
     varies: Sequence[str] = (),
+    sweep: Mapping[str, Sequence[Any]] | None = None,
 ) -> dict[str, Any]:
     """Returns a study.
 
     The question is about `config.objective` and the fields that overrides and sweeps of variants name. A field in which
-    the runs differ for another reason, such as the config of a variant, is a confounder: the dry run and the report
-    list it, and the report's headline names it.
+    the variants that do not name it differ, because they have other configs or starts, is a confounder, and so are
+    sweeps over other values: the dry run and the report list it, and the report's headline names it.
 
     Args:
       question: what the study answers, one sentence; the title of its report.
@@ -58,6 +59,7 @@ def study(
       same_model: a config whose model, initialization, precision, optimizer, lengths of rows and batch size all runs
         have, unless overrides say otherwise; "": each run has those of its own config.
       varies: further fields that the question is about, or that follow from it, such as "data.targets_length".
+      sweep: one field -> three values or more, which every variant tries first, as in `variant(sweep=...)`.
     """
     return dict(
         question=question,
@@ -72,6 +74,7 @@ def study(
         notes=notes,
         same_model=same_model,
         varies=tuple(varies),
+        sweep=dict(sweep or {}),
     )
 
 
@@ -89,8 +92,9 @@ def variant(
       config: "": the study's.
       start: `stage(...)`, an earlier run from which the variant's run starts (train.init_from). The earlier run has the
         seed of the other variants' runs, and the later one another seed, so that it reads the text in another order.
-      sweep: one field -> its values. Each value is tried once, with a seed that the study does not use otherwise, and
-        the value with the best first measure is the variant's.
+      sweep: one field of `optimizer` -> its values. Each value is tried once, with a seed that the study does not use
+        otherwise, and the value with the best first measure is the variant's. These runs are measured on validation
+        text (data.heldout), which is not the text that the study reports.
     """
     return dict(overrides=dict(overrides or {}), config=config, start=start, sweep=dict(sweep or {}))
 

@@ -46,6 +46,7 @@ def get_study():
             "ul2": variant(_DECODER, config="configs/ul2.py"),
         },
         budget=raw_tokens(1_000_000),
+        varies=("model.architecture",),  # MLM predicts in place, the others with a decoder
         measures={
             **classification(),
             **continuation(only=("span_corruption", "clm", "prefix_lm", "ul2")),

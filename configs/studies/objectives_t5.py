@@ -55,6 +55,7 @@ def get_study():
             "drop_tokens": variant(config="configs/iid_denoising.py:iid_15_d_d"),
         },
         budget=raw_tokens(1_000_000),
+        varies=("data.targets_length",),  # an objective's rows are as long as its targets need
         measures={
             **classification(),
             **infilling(only=_DENOISING, spans=(3, 8)),

@@ -41,6 +41,7 @@ def get_study():
         budget=raw_tokens(1_000_000),
         measures={"loss": heldout_loss(), **infilling(spans=(8,)), "throughput": throughput()},
         overrides=SHORT_RUNS,
+        varies=("optimizer.learning_rate",),  # the rates that an optimizer tries are its own
         published=[
             published(
                 "nanoT5 README (1375b38): T5 v1.1 base, cosine schedule, 2^16 steps",

@@ -15,8 +15,6 @@ Why this is fair: everything but the schedule and the swept rate is equal: param
 from configs.studies.base import heldout_loss, published, raw_tokens, study, variant
 from configs.studies.common import SHORT_RUNS, infilling
 
-_RATES = {"optimizer.learning_rate": (1e-2, 2e-2, 4e-2)}
-
 
 def get_study():
     """Returns the study."""
@@ -25,12 +23,13 @@ def get_study():
         config="configs/span_corruption.py",
         baseline="cosine",
         variants={
-            name: variant({"optimizer.schedule": name}, sweep=_RATES)
+            name: variant({"optimizer.schedule": name})
             for name in ("cosine", "linear", "wsd", "inverse_sqrt", "constant")
         },
         budget=raw_tokens(1_000_000),
         measures={"loss": heldout_loss(), **infilling(spans=(8,))},
         overrides=SHORT_RUNS,
+        sweep={"optimizer.learning_rate": (1e-2, 2e-2, 4e-2)},
         published=[
             published(
                 "nanoT5 README (1375b38): T5 v1.1 base, RMS-scaled AdamW, 2^16 steps",

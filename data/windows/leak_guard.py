@@ -70,8 +70,8 @@ def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates
             f"data.near_duplicates='drop' is for corpora of up to {MAX_DOCUMENTS:,} documents, and this one has "
             f"{len(store):,}: set data.filters.remove_duplicates='near', or data.near_duplicates='keep'"
         )
-    identical, near_identical = _copies(heldout, train)
-    in_heldout = np.logical_or(*_copies(train, heldout))
+    identical, near_identical = copies_of(heldout, train)
+    in_heldout = np.logical_or(*copies_of(train, heldout))
     if choice == "drop" and in_heldout.all():
         raise ConfigError(
             f"data.near_duplicates='drop' leaves no training document: all {len(train):,} are near-identical to "
@@ -88,7 +88,7 @@ def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates
     return train.subset(~in_heldout) if choice == "drop" else train, overlap
 
 
-def _copies(documents: Documents, others: Documents) -> tuple[np.ndarray, np.ndarray]:
+def copies_of(documents: Documents, others: Documents) -> tuple[np.ndarray, np.ndarray]:
     """bool [len(documents)] each: whether a document of `others` is identical, and whether one is near-identical."""
     store = documents.store
     in_others, near = np.zeros((2, len(store)), bool)  # by the first document with a text

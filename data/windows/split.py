@@ -11,9 +11,11 @@ from contract.rng import mix64, seed_bits
 from data.sources.files import text_digest
 from data.store.store import TokenStore
 from data.windows.documents import Documents
+from data.windows.leak_guard import copies_of
 
 Unit = Literal["file", "document", "label"]
 SplitBy = Literal["auto", "file", "document", "label"]
+HeldoutText = Literal["test", "validation"]  # the values of data.heldout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +26,13 @@ class Split:
       heldout_fraction: expected share of the units on the held-out side, between 0 and 1.
       seed: data.split_seed, any int.
       split_by: the unit that is on one side as a whole; "auto" as in `unit_of`.
+      heldout: the text on the held-out side: "test", or "validation", which is cut from the training side of "test".
     """
 
     heldout_fraction: float
     seed: int
     split_by: SplitBy
+    heldout: HeldoutText = "test"
 
 
 def split_documents(store: TokenStore, split: Split) -> tuple[Documents, Documents]:
@@ -43,24 +47,50 @@ def split_documents(store: TokenStore, split: Split) -> tuple[Documents, Documen
     If the corpus has its own held-out text (data.heldout_path), that text is the held-out side, and all other documents
     are the training side.
 
+    With heldout="validation" the sides are cut again from the training side, by other ranks of the same units: the
+    fraction is that of its units, and the test text is on neither side. Nor are the validation documents that are
+    identical to test text, or near-identical where the store has such pairs: what is chosen on the validation text is
+    not chosen on the test text.
+
     The order of each side is a seeded shuffle, so that consecutive documents in joined text are random documents and
     not consecutive on disk.
 
-    Raises ConfigError for a fraction outside (0, 1), for fewer than two different units, and for documents without
-    labels that are split by label.
+    Raises ConfigError for a fraction outside (0, 1), for fewer than two different units (three with "validation"), and
+    for documents without labels that are split by label.
     """
     if store.is_heldout.any():
-        heldout: np.ndarray = store.is_heldout
-        if heldout.all():
+        test: np.ndarray = store.is_heldout
+        if test.all():
             raise ConfigError("data.path has no document besides those of data.heldout_path: name other text")
     else:
         unit = unit_of(store, split)
-        heldout = is_heldout(unit_digests(store, unit), unit, split)
+        test = is_heldout(unit_digests(store, unit), unit, split)
     # Equal documents have equal digests; without their numbers they would be next to each other.
     seed, numbers = np.uint64(seed_bits(split.seed, "order")), np.arange(len(store), dtype=np.uint64)
     order = np.argsort(mix64(mix64(store.digests ^ seed) + numbers), kind="stable")
-    is_train = ~heldout[order]
-    return Documents(store, order[is_train], "training"), Documents(store, order[~is_train], "held-out")
+    test = test[order]
+    train, heldout = Documents(store, order[~test], "training"), Documents(store, order[test], "held-out")
+    return (train, heldout) if split.heldout == "test" else _cut_validation(train, heldout, split)
+
+
+def _cut_validation(train: Documents, test: Documents, split: Split) -> tuple[Documents, Documents]:
+    """Returns the training and the validation documents that are cut from the training side of the test text."""
+    unit = unit_of(train.store, split)
+    digests = unit_digests(train.store, unit)[train.index]
+    if (digests == digests[0]).all():
+        raise ConfigError(
+            f"data.heldout='validation' needs two different {unit}s outside the test text, and there is one: add text "
+            "to data.path, or set data.split_by or data.document_per to a smaller unit"
+        )
+    chosen = is_heldout(digests, unit, split, stream="validation")
+    validation = Documents(train.store, train.index[chosen], "validation")
+    copies = np.logical_or(*copies_of(validation, test))  # files may share documents
+    if copies.all():
+        raise ConfigError(
+            f"data.heldout='validation': all {len(validation):,} validation documents are copies of test text: set "
+            "data.filters.remove_duplicates='near', or another data.split_seed"
+        )
+    return train.subset(~chosen), validation.subset(~copies)
 
 
 def unit_of(store: TokenStore, split: Split) -> Unit:
@@ -99,17 +129,17 @@ def heldout_digest(heldout: Documents, split: Split) -> str:
     return hashlib.blake2b(np.unique(contents[heldout.index]).tobytes(), digest_size=8).hexdigest()
 
 
-def is_heldout(digests: np.ndarray, unit: Unit, split: Split) -> np.ndarray:
+def is_heldout(digests: np.ndarray, unit: Unit, split: Split, *, stream: str = "split") -> np.ndarray:
     """Returns which documents are held out, bool [n]: those of a random share of the units, but one at least, not all.
 
     digests: uint64 [n], of the contents of each document's unit. The place of a unit in a random order depends on the
-    seed and its contents alone.
+    seed, the name of the random stream and the unit's contents alone.
 
     Raises ConfigError for a fraction outside (0, 1), and for fewer than two different units.
     """
     if not 0 < split.heldout_fraction < 1:
         raise ConfigError(f"data.heldout_fraction={split.heldout_fraction} must lie between 0 and 1, both excluded")
-    ranks = mix64(digests ^ np.uint64(seed_bits(split.seed, "split")))
+    ranks = mix64(digests ^ np.uint64(seed_bits(split.seed, stream)))
     least, greatest = ranks.min(), ranks.max()
     if least == greatest:
         remedy = "add text to data.path, or set data.heldout_path"

@@ -1,11 +1,12 @@
 """The train/held-out split: which documents are held out, and that nothing else changes it."""
 
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
@@ -28,6 +29,12 @@ class Store(SimpleNamespace):
         return len(self.digests)
 
 
+def first_with(digests):
+    """The first document with the text of each one."""
+    _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
+    return first[inverse]
+
+
 def memory_store(digests, file_digests=None, cut="file"):
     digests = np.asarray(digests, np.uint64)
     files = digests if file_digests is None else np.asarray(file_digests, np.uint64)
@@ -39,15 +46,17 @@ def memory_store(digests, file_digests=None, cut="file"):
         file_digests=files,
         is_heldout=is_heldout,
         text_bytes=np.full(len(digests), 200),
-        meta={"cut": cut},
+        meta={"cut": cut, "near_duplicates_searched": True},
         labels=[""],
+        duplicate_ids=first_with(digests),
+        near_duplicate_pairs=np.zeros((0, 2), np.int64),
     )
 
 
-def split(digests, fraction, seed=0, split_by="auto", **fields):
+def split(digests, fraction, seed=0, split_by="auto", heldout="test", **fields):
     """The numbers of the training and of the held-out documents."""
     store = memory_store(digests, **fields)
-    return [documents.index for documents in split_documents(store, Split(fraction, seed, split_by))]
+    return [documents.index for documents in split_documents(store, Split(fraction, seed, split_by, heldout))]
 
 
 @settings(deadline=None, max_examples=100)
@@ -64,6 +73,66 @@ def test_sides_are_disjoint_complete_and_never_share_a_text(digests, fraction, s
     assert not set(digests[train].tolist()) & set(digests[heldout].tolist())
     again = split(digests, fraction, seed)
     assert train.tolist() == again[0].tolist() and heldout.tolist() == again[1].tolist()
+
+
+def test_the_test_text_is_that_of_earlier_versions():
+    """Literals of the code before there was validation text: runs of that time hold out the same text."""
+    train, test = split(RANDOM[:40], 0.1)
+    assert test.tolist() == [36, 22] and train[:8].tolist() == [21, 27, 5, 10, 11, 7, 19, 17]
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.integers(0, 2**64 - 1), min_size=3, max_size=60).filter(lambda digests: len(set(digests)) > 4),
+    st.floats(0.001, 0.6),
+    st.integers(-(2**70), 2**70),
+)
+def test_train_validation_and_test_share_no_text(digests, fraction, seed):
+    numbers = np.array(digests, np.uint64)
+    assume(len(set(numbers[split(digests, fraction, seed)[0]].tolist())) > 1)
+    train, test = split(digests, fraction, seed)
+    rest, validation = split(digests, fraction, seed, heldout="validation")
+    assert sorted([*rest, *validation, *test]) == list(range(len(digests))) and len(rest) and len(validation)
+    for one, other in itertools.combinations([rest, validation, test], 2):
+        assert not set(numbers[one].tolist()) & set(numbers[other].tolist())
+    assert [*rest] == [number for number in train if number not in set(validation)]  # in the order of training
+
+
+def test_documents_of_a_file_are_on_one_side_of_validation_too():
+    files = np.repeat(RANDOM[:100], 10)
+    sides = [
+        *split(RANDOM[:1000], 0.2, file_digests=files, cut="line", heldout="validation"),
+        split(RANDOM[:1000], 0.2, file_digests=files, cut="line")[1],
+    ]
+    assert sum(map(len, sides)) == 1000 == 10 * sum(len(set(files[side].tolist())) for side in sides)
+
+
+def test_the_validation_text_is_the_fraction_of_the_training_text_whatever_else_the_corpus_has():
+    train, validation = split(RANDOM, 0.3, heldout="validation")
+    assert abs(len(validation) / len(RANDOM) - 0.3 * 0.7) < 0.02 and abs(len(train) / len(RANDOM) - 0.49) < 0.02
+    part = split(RANDOM[:300], 0.3, heldout="validation")[1]
+    assert set(RANDOM[:300][part]) == set(RANDOM[validation]) & set(RANDOM[:300])
+
+
+def test_copies_of_test_text_are_in_no_validation_text():
+    """Files may share documents, and near-identical documents are other units."""
+    store = memory_store(RANDOM[:1000])
+    _, test = split_documents(store, Split(0.2, 0, "auto"))
+    _, validation = split_documents(store, Split(0.2, 0, "auto", "validation"))
+    copy, near = validation.index[:2]
+    store.duplicate_ids[copy] = store.duplicate_ids[test.index[0]]
+    store.near_duplicate_pairs = np.array([sorted([near, test.index[1]])])
+    rest, kept = split_documents(store, Split(0.2, 0, "auto", "validation"))
+    assert [*kept.index] == [*validation.index[2:]] and not {copy, near} & {*rest.index}
+    store.duplicate_ids[:] = 0
+    with pytest.raises(ConfigError, match=r"all \d+ validation documents are copies of test text") as error:
+        split_documents(store, Split(0.2, 0, "auto", "validation"))
+    assert "\n" not in str(error.value)
+
+
+def test_a_corpus_too_small_for_validation_text():
+    with pytest.raises(ConfigError, match=r"needs two different files outside the test text, and there is one: add"):
+        split([1, 2], 0.5, heldout="validation")
 
 
 RANDOM = np.random.default_rng(0).integers(0, 2**63, 10_000, dtype=np.uint64)
@@ -159,6 +228,9 @@ def test_held_out_text_of_its_own(tmp_path):
     corpus = corpus_config(tmp_path, heldout_path=str(tmp_path / "valid.txt"))
     train, heldout = split_documents(open_or_build(corpus, make_tokenizer(corpus)), Split(0.9, 0, "auto"))
     assert len(train) == 2 and len(heldout) == 1 and heldout.name(0).endswith("valid.txt")
+    # It is the test text, and the validation text is cut from the training text.
+    cut = split_documents(open_or_build(corpus, make_tokenizer(corpus)), Split(0.5, 0, "auto", "validation"))
+    assert sorted(side.name(0)[-7:] for side in cut) == ["000.txt", "001.txt"] and [len(side) for side in cut] == [1, 1]
 
 
 def test_files_on_both_sides(tmp_path):

@@ -147,6 +147,20 @@ def test_held_out_text_that_another_corpus_trains_on_is_counted_and_dropped(corp
     assert len(after["copies"]) > 10 and len(after["files"]) > 10
 
 
+def test_validation_text_is_no_test_text_of_another_corpus(corpus, copies):
+    sources = {"copies": ("jsonl", copies, "file", ""), "files": ("text", corpus / "text", "paragraph", "")}
+    tested = {text.name: set(texts(text.heldout_documents)) for text in opened(corpus, sources).each}
+    found = {text.name: text for text in opened(corpus, sources, data__heldout="validation").each}
+    both = {name: set(texts(text.heldout_documents)) for name, text in found.items()}
+    assert {name: set(texts(text.test_documents)) for name, text in found.items()} == tested and all(both.values())
+    every = set.union(*tested.values())
+    assert not every & set.union(*both.values())
+    dropped = opened(corpus, sources, data__heldout="validation", data__near_duplicates="drop").each
+    for text in dropped:
+        assert set(texts(text.heldout_documents)) == both[text.name]
+        assert not set(texts(text.train_documents)) & (every | set.union(*both.values()))
+
+
 def test_short_text_that_another_corpus_trains_on_is_counted_and_dropped(corpus, tmp_path, capsys):
     """Within one run equal texts are not equal by chance: without them a held-out loss could be that of a copy."""
     lines = [f"word{k} and {k}" for k in range(60)]

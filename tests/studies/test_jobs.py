@@ -1,24 +1,32 @@
 """The command runs a study, continues it after kills, survives failing runs, and refuses what cannot work."""
 
 import json
+import math
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from configs.studies.base import fine_tuning, heldout_loss, probe, samples, throughput, tokens_to_loss, variant
 from contract.errors import ConfigError
-from studies import jobs
+from studies import jobs, results
 from studies.__main__ import main
+from studies.code import digest_of, source_files
 from studies.jobs import chosen_values, do_job
 from studies.measures import Measured, Trained, finished_lines, make_measure
-from studies.plan import Job, make_plan
+from studies.plan import Job
+from studies.planning import make_plan
 from studies.results import Outcome, StudyFolder
+from studies.study import load_study
 from tests.studies.studies import on, small_fields, small_study, write_study
 from tests.train.subprocesses import ROOT
 from train import main as train_main
@@ -34,7 +42,7 @@ def in_this_process(job, plan, folder, signals):
         return 0 if do_job(job, plan, folder) else 75
     except ConfigError as error:
         status = 77 if isinstance(error, DivergedError) else 1
-        folder.write(job, jobs._failed(job, status, f"error: {error}", "a log"))
+        folder.write(job, jobs._failed(job, plan, status, f"error: {error}", "a log"))
         return status
 
 
@@ -165,7 +173,7 @@ def test_a_finished_study_repeats_nothing(finished, quick, monkeypatch, capsys):
         (["--worker=6/7"], "--worker=6/7 has nothing to do: use at most 6 workers"),
         (["--report", "--out=nowhere"], "nowhere is not the folder of a study"),
         (["--out=configs"], "has other files and no study"),
-        (["--seeds=0"], "--seeds=0 must be 1 or more"),
+        (["--seeds=0"], "--seeds=0 must be 1 to 1000"),
         (["--config.nope=3"], "unknown config field in --config.nope=3"),
         (["--config.seed", "3"], "write it as --config.seed=value"),
         (["--dry_run", "--report"], "exclude each other"),
@@ -213,9 +221,13 @@ def test_a_killed_study_ends_with_the_same_outcomes(corpus, tmp_path, monkeypatc
         with pytest.raises(ConfigError, match="stopped by a signal: run the same command again to continue"):
             run_command(patch, study, out)
     folder = StudyFolder(out)
-    killed = folder.outcome(Job("slow", 0))
+    plan = make_plan(load_study(str(study)), {})
+    killed = folder.outcome(Job("slow", 0), plan)
     assert killed.state == "failed" and "ended by signal SIGKILL" in killed.reason
-    assert folder.outcome(Job("fast", 1)).state == "unfinished" and folder.outcome(Job("fast", 0)).state == "missing"
+    assert (
+        folder.outcome(Job("fast", 1), plan).state == "unfinished"
+        and folder.outcome(Job("fast", 0), plan).state == "missing"
+    )
     assert all(folder.workdir(name).steps() for name in ("slow-seed0", "fast-seed1"))
     assert "slow-seed0: failed: the process was ended by signal SIGKILL" in capsys.readouterr().out
     monkeypatch.setattr(jobs, "in_a_process", in_this_process)
@@ -246,7 +258,23 @@ def test_a_sweep_chooses_the_best_value_and_survives_one_that_diverges(corpus, t
     scores = [outcomes[f"swept-learning_rate={rate}"]["values"]["loss"] for rate in rates[:2]]
     chosen = rates[scores.index(min(scores))]
     assert outcomes["swept-seed0"]["swept"] == {RATE: chosen}
+    # A sweep's runs do not see the text that the study reports.
+    digests = [
+        outcomes[name]["heldout_digest"] for name in ("slow-seed0", "swept-seed0", f"swept-learning_rate={chosen}")
+    ]
+    assert digests[0] == digests[1] != digests[2]
+    tried = Workdir(tmp_path / "out" / "runs" / f"swept-learning_rate={chosen}")
+    assert tried.config()["data"]["heldout"] == "validation" and digests[2] == tried.config()["corpus"]["heldout"]
+    assert tried.config()["train"]["steps"] == 4
     assert f"--config.{RATE}={chosen}" in outcomes["swept-seed0"]["commands"][0]
+
+
+def outcome_of(job, plan, state="complete", **fields):
+    """An outcome that a job may have."""
+    swept = {job.field: job.value} if job.field and state == "complete" else {}
+    digests = dict(config_digest=plan.config_digest(job, swept), heldout_digest=plan.heldout_digest_of(job))
+    run = dict(variant=job.variant, seed=job.seed, field=job.field, value=job.value)
+    return Outcome(**run, state=state, swept=swept, **digests, **fields)
 
 
 def test_a_sweep_chooses_only_among_values_that_were_tried(corpus, tmp_path):
@@ -256,10 +284,10 @@ def test_a_sweep_chooses_only_among_values_that_were_tried(corpus, tmp_path):
     folder.begin(plan, {})
 
     def write(job, **fields):
-        folder.write(job, Outcome(variant="swept", seed=0, field=RATE, value=job.value, **fields))
+        folder.write(job, outcome_of(job, plan, **fields))
 
     write(tried[0], values={"loss": 3.0})
-    write(tried[1])  # its loss is not finite
+    write(tried[1], without_value=["loss"])  # its loss is not finite
     write(tried[2], state="failed", reason="killed")  # which says nothing about its learning rate
     with pytest.raises(ConfigError, match=r"the run swept-learning_rate=0.1 of its sweep is not complete"):
         chosen_values("swept", plan, folder)
@@ -279,18 +307,144 @@ def test_a_damaged_outcome_is_named_in_the_report_and_measured_again(finished, t
     run_command(monkeypatch, study, copy, "--report")
     assert "slow, seed 0: damaged: " in capsys.readouterr().err
     text = (copy / "report.md").read_text()
-    assert "3 of 4 runs are complete" in text and "has a value that is not finite" in text
+    assert "3 of 4 runs are complete" in text and "has a number that is not finite" in text
     run_command(monkeypatch, study, copy)
     assert "5 of 6 runs are complete already" in capsys.readouterr().out
     again, before = (outcomes_of(folder)["slow-seed0"] for folder in (copy, out))
     assert again["values"] == before["values"] and again["state"] == "complete"
 
 
+def replaced(file, **changes):
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda file: file.write_text(file.with_name("fast-seed0.json").read_text()),
+            "outcome of variant 'fast', seed 0",
+        ),
+        (
+            lambda file: file.write_text(file.with_name("slow-seed1.json").read_text()),
+            "outcome of variant 'slow', seed 1",
+        ),
+        (
+            lambda file: file.write_text(file.with_name("fast-seed0.json").read_text().replace('"fast"', '"slow"')),
+            "config_digest is not that of the run's config",
+        ),
+        (lambda file: replaced(file, heldout_digest="ab"), "heldout_digest=ab is not [0-9a-f]+, that of the study"),
+        (
+            lambda file: replaced(file, values={"los": 1.0}),
+            r"its measures are \['los', 'not_reached'\], and the study has",
+        ),
+        (lambda file: replaced(file, values=[1.0]), r"values=\[1.0\] must be a group of fields"),
+        (lambda file: replaced(file, values={"loss": "low"}), "values.loss='low' must be of type float, not str"),
+        (lambda file: replaced(file, values={"loss": 10**400}), "has a number that is not finite"),
+        (lambda file: replaced(file, values={"loss": True}), "values.loss=True must be of type float"),
+        (
+            lambda file: replaced(file, curve={"raw_tokens": [1], "flops": [], "loss": []}),
+            "curve have different lengths",
+        ),
+        (lambda file: replaced(file, samples={}), "its samples are"),
+        (lambda file: replaced(file, state="missing"), "state='missing' is never written"),
+        (lambda file: replaced(file, swept={RATE: 0.1}), "config_digest is not"),
+        (lambda file: replaced(file, extra=1), "unknown field extra: choose one of variant"),
+        (lambda file: file.write_text("[" * 100_000), "is damaged"),
+        (lambda file: file.write_text("[]"), "it has no fields"),
+    ],
+)
+def test_an_outcome_that_is_not_of_its_run_is_damaged_and_named(damage, message, finished, tmp_path):
+    study, out = finished
+    shutil.copytree(out / "outcomes", tmp_path / "outcomes")
+    damage(tmp_path / "outcomes" / "slow-seed0.json")
+    outcome = StudyFolder(tmp_path).outcome(Job("slow", 0), make_plan(load_study(str(study)), {}))
+    assert outcome.state == "damaged" and re.search(message, outcome.reason) and "\n" not in outcome.reason
+    assert (outcome.variant, outcome.seed) == ("slow", 0)
+
+
+JSON = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text()) | st.just({"a": {}})
+
+
+@pytest.fixture(scope="module")
+def planned(finished, tmp_path_factory):
+    """The plan of the study, an outcome's fields, and a folder in which to write it."""
+    study, out = finished
+    folder = tmp_path_factory.mktemp("copy")
+    (folder / "outcomes").mkdir()
+    fields = json.loads((out / "outcomes" / "slow-seed0.json").read_text())
+    return make_plan(load_study(str(study)), {}), fields, folder
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_any_outcome_is_read_or_named_in_one_line(planned, data):
+    plan, fields, folder = planned
+    changed = json.loads(json.dumps(fields))
+    group = data.draw(st.sampled_from([changed, changed["curve"], changed["values"], changed["samples"]]))
+    group[data.draw(st.sampled_from([*group, "new"]))] = data.draw(JSON)
+    (folder / "outcomes" / "slow-seed0.json").write_text(json.dumps(changed))
+    outcome = StudyFolder(folder).outcome(Job("slow", 0), plan)
+    assert outcome.state in ("complete", "failed", "diverged", "damaged") and "\n" not in outcome.reason
+    assert type(outcome.seed) is int and all(map(math.isfinite, outcome.values.values()))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "damaged, or of another version: field study is missing: choose another --out"),
+        ("7", "it has no fields: choose another --out"),
+        ('{"study": 3}', "field overrides is missing"),
+        ("\x00", "is damaged: "),
+    ],
+)
+def test_a_damaged_study_file_is_one_line(text, message, finished, tmp_path, monkeypatch):
+    study, _ = finished
+    (tmp_path / "study.json").write_text(text)
+    for flags in ([], ["--report"]):
+        with pytest.raises(ConfigError, match=message) as error:
+            run_command(monkeypatch, study, tmp_path, *flags)
+        assert "\n" not in str(error.value)
+
+
+def test_a_study_keeps_its_code_and_refuses_other_code(corpus, tmp_path, quick, monkeypatch, capsys):
+    study, out = write_study(tmp_path / "small.py", small_fields(corpus, seeds=1)), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("studies.__main__.jobs_of", lambda *_: [Job("slow", 0)])
+        run_command(patch, study, out)
+    first = digest_of(source_files())
+    with zipfile.ZipFile(out / "code" / f"{first}.zip") as archive:
+        assert digest_of({name: archive.read(name) for name in archive.namelist()}) == first
+    later = source_files() | {"run/step.py": b"# a later version\n"}
+    for module in (jobs, results):
+        monkeypatch.setattr(module, "source_files", lambda: later)
+    other = digest_of(later)
+    with pytest.raises(ConfigError, match=f"began with code {first}, .* now {other}: restore it, or add --mixed_code"):
+        run_command(monkeypatch, study, out)
+    # A job reads the files again: they may change while a study runs.
+    plan = make_plan(load_study(str(study)), {})
+    with pytest.raises(ConfigError, match="add --mixed_code"):
+        do_job(Job("fast", 0), plan, StudyFolder(out))
+    # The run is trained by the old code and measured by the new.
+    (out / "outcomes" / "slow-seed0.json").unlink()
+    run_command(monkeypatch, study, out, "--mixed_code")
+    outcomes = outcomes_of(out)
+    assert [(outcomes[run]["code"], outcomes[run]["measured_by"]) for run in outcomes] == [
+        (other, other),
+        (first, other),
+    ]
+    page = (out / "report.md").read_text()
+    assert f"**Mixed code: the runs do not share one version of the source code (code {first}, measured by" in page
+    assert "--mixed_code" in page and (out / "code" / f"{other}.zip").exists()
+    run_command(monkeypatch, study, out, "--report")
+
+
 def test_more_seeds_may_be_added(corpus, tmp_path):
     folder = StudyFolder(tmp_path)
     folder.begin(make_plan(small_study(corpus), {}), {})
     folder.begin(make_plan(small_study(corpus, seeds=3), {}), {})
-    assert folder.arguments() == (3, 512, {})
+    there = folder.study_file()
+    assert (there.study.seeds, there.study.budget.amount, there.overrides) == (3, 512, {})
 
 
 def write_metrics(folder, **line):

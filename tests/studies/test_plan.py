@@ -6,13 +6,15 @@ import shlex
 import pytest
 
 from command.flags import resolve
-from configs.studies.base import fine_tuning, flops, heldout_loss, probe, raw_tokens, stage, variant
+from configs.studies.base import fine_tuning, flops, heldout_loss, probe, raw_tokens, stage, study, variant
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from run.corpus import open_corpora
 from studies.dry_run import print_plan
-from studies.plan import Job, PlannedRun, fine_tuning_fields, jobs_of, make_plan, with_fields
+from studies.plan import Job, PlannedRun, find_confounders, jobs_of, with_fields
+from studies.planning import fine_tuning_fields, make_plan
 from studies.results import Outcome, StudyFolder
+from studies.study import make_study
 from tests.studies.studies import SMALL, on, small_study
 
 DECODER = SMALL | {"model.architecture": "decoder_only"}
@@ -68,6 +70,79 @@ def test_configs_with_models_of_their_own_are_confounded(corpus, capsys):
     print_plan(plan, [])
     out = capsys.readouterr().out
     assert "CONFOUNDED" in out and "model.architecture: clm decoder_only, span_corruption encoder_decoder" in out
+
+
+RATE = "optimizer.learning_rate"
+
+
+@pytest.mark.parametrize(
+    ("variants", "varies", "confounders"),
+    [
+        # rate of the configs: a .01, b .02
+        ({"a": variant(), "b": variant(config="b")}, (), {RATE: [0.01, 0.02]}),
+        ({"a": variant(), "b": variant(config="b")}, (RATE,), {}),
+        ({"a": variant(), "b": variant({RATE: 0.02})}, (), {}),
+        # The override of one variant does not excuse the others.
+        ({"a": variant(), "b": variant(config="b"), "c": variant({RATE: 0.3})}, (), {RATE: [0.01, 0.02, 0.3]}),
+        ({"a": variant({RATE: 0.1}), "b": variant(config="b"), "c": variant({RATE: 0.3})}, (), {}),
+        ({"a": variant(), "b": variant({RATE: 0.01}, config="b")}, (), {}),
+        # A start is a stage with fields of its own.
+        ({"a": variant(), "b": variant(start=stage("b", 0.5))}, (), {RATE: [0.01, "0.02, then 0.01"]}),
+        ({"a": variant(), "b": variant(start=stage("b", 0.5))}, (RATE,), {}),
+        ({"a": variant(), "b": variant(start=stage("b", 0.5, {RATE: 0.5}))}, (), {}),
+        ({"a": variant(), "b": variant(start=stage("a", 0.5))}, (), {}),
+        (
+            {"a": variant(start=stage("b", 0.5)), "b": variant(config="b", start=stage("b", 0.5))},
+            (),
+            {RATE: ["0.02, then 0.01", 0.02]},
+        ),
+        # Sweeps are equal, or a confounder.
+        ({"a": variant(sweep={RATE: [1, 2]}), "b": variant(sweep={RATE: [2.0, 1.0]})}, (), {}),
+        ({"a": variant(sweep={RATE: [1, 2]}), "b": variant(sweep={RATE: [2, 3]})}, (RATE,), {}),
+        (
+            {"a": variant(sweep={RATE: [1, 2]}), "b": variant(sweep={RATE: [2, 3]})},
+            (),
+            {f"sweep of {RATE}": [[1, 2], [2, 3]]},
+        ),
+        ({"a": variant(sweep={RATE: [1, 2]}), "b": variant(config="b")}, (), {f"sweep of {RATE}": [[1, 2], "none"]}),
+    ],
+)
+def test_what_is_a_confounder(variants, varies, confounders):
+    """The question is a field in the stages that name it; all other stages must have one value of it."""
+    fields = dict(question="?", config="a", baseline="a", budget=raw_tokens(1), measures={"loss": heldout_loss()})
+    made = make_study(study(variants=variants, varies=varies, **fields), "x.py")
+    rates = {"a": 0.01, "b": 0.02}
+
+    def config(name, overrides):
+        return {
+            "model": {"architecture": "decoder_only"},
+            "optimizer": {"learning_rate": overrides.get(RATE, rates[name])},
+        }
+
+    stages = {
+        name: [config(run.config or "a", run.overrides) for run in (each.start, each) if run is not None]
+        for name, each in made.variants.items()
+    }
+    assert find_confounders(made, stages) == confounders
+
+
+def test_the_text_of_a_sweep_is_checked_before_anything_runs(corpus):
+    variants = {"slow": variant(), "momentum": variant({"optimizer.b2": 0.9})}
+    swept = dict(variants=variants, sweep={RATE: [1e-3, 2e-3, 3e-3]})
+    plan = make_plan(small_study(corpus, **swept), {})
+    slow = plan.variants["slow"]
+    assert slow.validation_digest not in ("", slow.heldout_digest)
+    assert slow.main.fields["data"]["heldout"] == "test" and plan.confounders == {}
+    # With held-out text of its own, the validation text is a fraction of the training text.
+    fields = {"data.heldout_path": str(corpus / "text" / "abc.txt"), "data.path": str(corpus / "text" / "a[l-z]*.txt")}
+    overrides = SMALL | on(corpus) | fields
+    assert make_plan(small_study(corpus, **swept, overrides=overrides), {}).variants["slow"].validation_digest
+    none = overrides | {"data.heldout_fraction": 0.0}
+    with pytest.raises(ConfigError, match=r"variant slow: its sweep needs validation text .*heldout_fraction=0\.0"):
+        make_plan(small_study(corpus, **swept, overrides=none), {})
+    pairs = {"pairs": probe("minimal_pairs", "accuracy", better="higher", path="pairs.txt")}
+    with pytest.raises(ConfigError, match="is swept, and the first measure, pairs, reads a text of its own"):
+        make_plan(small_study(corpus, **swept, measures=pairs), {})
 
 
 def test_one_model_for_all_variants_is_not_confounded(corpus):
@@ -204,16 +279,19 @@ def test_results_have_the_floor_without_pretraining(corpus, tmp_path):
     plan, folder = make_plan(fine_tuned(corpus), {}), StudyFolder(tmp_path)
     folder.begin(plan, {})
     done, failed = (Job("no_pretraining", seed) for seed in (0, 1))
-    folder.write(done, Outcome(variant="no_pretraining", seed=0, values={"accuracy": 0.5}))
-    folder.write(failed, Outcome(variant="no_pretraining", seed=1, state="failed", reason="killed"))
+    values = {"accuracy": 0.5, "f1": 0.25}
+    digests = [plan.config_digest(job, {}) for job in (done, failed)]
+    folder.write(done, Outcome(variant="no_pretraining", seed=0, values=values, config_digest=digests[0]))
+    why = dict(state="failed", reason="killed", config_digest=digests[1])
+    folder.write(failed, Outcome(variant="no_pretraining", seed=1, **why))
     results = folder.results(plan, "", {})
-    assert results.outcomes == [] and [run.values for run in results.scratch] == [{"accuracy": 0.5}]
+    assert results.outcomes == [] and [run.values for run in results.scratch] == [values]
     assert results.scratch_of == {"slow": "no_pretraining", "fast": "no_pretraining"}
     problems = [(run.variant, run.seed, run.state) for run in results.problems]
     assert problems[-1] == ("no_pretraining", 1, "failed") and len(problems) == 5
     folder.remove(failed)
     (tmp_path / "runs" / "no_pretraining-seed1-accuracy").mkdir()
-    assert folder.outcome(failed).state == "unfinished"
+    assert folder.outcome(failed, plan).state == "unfinished"
 
 
 def test_models_that_differ_have_their_own_floor_without_pretraining(corpus):

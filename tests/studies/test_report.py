@@ -279,3 +279,14 @@ def test_numbers_as_text():
     assert [probability(p) for p in (0.0499, 0.04996, 0.05, 0.0004, None)] == [
         r"\< 0.05", r"\< 0.05", "0.050", r"\< 0.001", "–",
     ]  # fmt: skip
+
+
+def test_the_headline_names_the_code_of_each_run_where_it_differs(tmp_path):
+    results = make_results({"loss": VALUES})
+    same = [dataclasses.replace(run, code="aa", measured_by="aa") for run in results.outcomes]
+    assert "Mixed code" not in write_report(dataclasses.replace(results, outcomes=same), tmp_path).read_text()
+    same[0] = dataclasses.replace(same[0], measured_by="bb")
+    page = write_report(dataclasses.replace(results, outcomes=same), tmp_path).read_text()
+    continued = [dataclasses.replace(run, code="aa+bb", measured_by="bb") for run in same]
+    assert "Mixed code" in write_report(dataclasses.replace(results, outcomes=continued), tmp_path).read_text()
+    assert "**Mixed code: " in page and "code aa, measured by bb: base-seed0; code aa: base-seed1, base-seed2" in page

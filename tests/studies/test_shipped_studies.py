@@ -40,6 +40,16 @@ def experiment_of(study: Study, name: str) -> Experiment:
     return make_experiment(fields)
 
 
+def stages_of(study: Study, name: str) -> list[dict]:
+    """The configs of a variant's runs that share the budget."""
+    variant = study.variants[name]
+    starts = [] if variant.start is None else [(variant.start.config, variant.start.overrides)]
+    return [
+        fields_of(config, study.overrides | overrides)[0]
+        for config, overrides in [*starts, (study.config_of(name), variant.overrides)]
+    ]
+
+
 @pytest.fixture(scope="module", params=STUDIES)
 def study(request, tmp_path_factory) -> tuple[str, Study, dict[str, Experiment]]:
     study = load_study(str(FOLDER / f"{request.param}.py"))
@@ -47,8 +57,8 @@ def study(request, tmp_path_factory) -> tuple[str, Study, dict[str, Experiment]]
 
 
 def test_variants_differ_in_nothing_but_the_question(study):
-    _, study, experiments = study
-    assert find_confounders(study, [experiment.config for experiment in experiments.values()]) == {}
+    _, study, _ = study
+    assert find_confounders(study, {name: stages_of(study, name) for name in study.variants}) == {}
 
 
 def transformer_shapes(experiment: Experiment) -> dict[str, tuple[int, ...]]:

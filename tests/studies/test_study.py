@@ -42,7 +42,7 @@ def test_a_study_keeps_what_its_file_says():
         ({"baseline": "c"}, r"baseline='c' is not a variant: use a, b"),
         ({"variants": {"a": variant()}}, "needs two variants or more, and this one has 1"),
         ({"variants": {"a": variant(), "B c": variant()}}, "variant 'B c' must have lower-case letters"),
-        ({"seeds": 0}, "seeds=0 must be 1 or more"),
+        ({"seeds": 0}, "seeds=0 must be 1 to 1000"),
         ({"budget": raw_tokens(0)}, "budget.amount=0.0 must be above 0"),
         ({"budget": dict(unit="epochs", amount=1.0)}, "budget.unit='epochs' must be one of 'raw_tokens', 'flops'"),
         ({"measures": {"text": samples("x")}}, "measures must contain one"),
@@ -51,6 +51,44 @@ def test_a_study_keeps_what_its_file_says():
         ({"variants": {"a": variant(), "b": variant(start=stage("c", 1.0))}}, "start.share=1.0 must be above 0"),
         ({"variants": {"a": variant(), "b": variant(sweep={"optimizer.b2": [1]})}}, "two different values or more"),
         ({"variants": {"a": variant(), "b": variant(sweep={"train.batch_size": [4, 16]})}}, "only fields of optimizer"),
+        (
+            {"variants": {"a": variant(), "b": variant(sweep={"optimizer.b2": [1, 1.0]})}},
+            "two different values or more",
+        ),
+        ({"sweep": {"optimizer.b2": [0.8, 0.9]}}, "three different values or more, not [0.8, 0.9]"),
+        ({"sweep": {"optimizer.learning_rate": [1, 1.0, 2]}}, "three different values or more"),
+        ({"sweep": {"optimizer.no_decay": [["a"], ["b"], ["c"]]}}, "must be a list of numbers or of texts"),
+        ({"sweep": {"optimizer.learning_rate": 0.1}}, "must be a list of numbers or of texts, not 0.1"),
+        ({"sweep": {"optimizer.learning_rate": [1, 2, 3]}}, "variant b: optimizer.learning_rate is both swept and"),
+        (
+            {
+                "sweep": {"optimizer.b2": [1, 2, 3]},
+                "variants": {"a": variant(), "b": variant(sweep={"optimizer.b2": [1, 2]})},
+            },
+            "variant b and the study both have a sweep: remove one",
+        ),
+        ({"sweep": {3: [1, 2, 3]}}, "sweep has the key 3: keys must be text"),
+        ({"overrides": {3: 1}}, "overrides has the key 3: keys must be text"),
+        (
+            {"overrides": {"data.heldout": "validation"}},
+            "data.heldout cannot be overridden, because the runs of a sweep",
+        ),
+        ({"measures": {"loss": heldout_loss(overrides={"data.heldout": "test"})}}, "measure loss: data.heldout"),
+        ({"variants": {"a": variant(), 1: variant()}}, "variants has the key 1: keys must be text"),
+        ({"measures": {1: heldout_loss()}}, "measures has the key 1: keys must be text"),
+        ({"measures": {"main": heldout_loss()}}, "measure 'main' must have another name: study.json has a run or a"),
+        ({"measures": {"3_shot": heldout_loss()}}, "measure '3_shot' must have lower-case letters, digits and"),
+        ({"measures": {"loss": heldout_loss() | {"kind": ["heldout"]}}}, "measure loss must be made by a function"),
+        ({"measures": {"loss": heldout_loss() | {"only": 3}}}, "measure loss must be made by a function"),
+        ({"measures": {}}, "measures must contain one"),
+        ({"variants": {}}, "needs two variants or more, and this one has 0"),
+        ({"budget": {}}, "budget.unit is missing"),
+        ({"seeds": 1001}, "seeds=1001 must be 1 to 1000"),
+        ({"published": [published("T5", measure="loss", metric="GLUE", values={})]}, "are both empty: give one of"),
+        (
+            {"published": [published("T5", measure="loss", metric="GLUE", better_than=[("a", "b", "a")])]},
+            "better_than must be pairs of variants",
+        ),
         ({"measures": {"loss": {"metric": "loss"}}}, "measure loss must be made by a function of configs/studies/base"),
         ({"variants": {"a": variant(), "b": variant(sweep={"x": [1, 2], "y": [1, 2]})}}, "sweep one field"),
         (
@@ -65,6 +103,12 @@ def test_a_study_that_cannot_work_is_refused(changes, message):
     with pytest.raises(ConfigError, match=r"--study=x\.py: ") as error:
         make_study(_fields(**changes), "x.py")
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_sweep_of_the_study_is_that_of_every_variant():
+    sweep = {"optimizer.b2": [0.8, 0.9, 0.95]}
+    made = make_study(_fields(sweep=sweep), "x.py")
+    assert [each.sweep for each in made.variants.values()] == [sweep, sweep] and made.sweep == sweep
 
 
 def test_an_unknown_field_is_refused_with_the_nearest_name():

@@ -46,3 +46,8 @@ def test_documents_that_are_split_one_by_one_have_no_other_unit(printed):
 @pytest.mark.parametrize("changes", [{"heldout_fraction": 0.3}, {"split_by": "document", "document_per": "line"}])
 def test_a_share_as_set_has_no_warning(printed, changes):
     assert "of the tokens are held out" not in printed([40, 40], **changes)
+
+
+def test_the_summary_of_a_run_with_validation_text(printed):
+    found = printed([40, 40, 40], heldout="validation")
+    assert "1 document to train on, 1 held out for validation; 1 of the test text are not read" in found

@@ -1,0 +1,226 @@
+"""Makes the plan of a study: equal budgets, fine-tunings and the texts of its runs, all checked."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from command.flags import resolve
+from contract.errors import ConfigError
+from data.windows.batches import Batches
+from experiment.experiment import Experiment, make_experiment
+from run.corpus import open_corpora
+from run.restore import check_same_transformer
+from studies.measures import SPLIT, VOCABULARY, FineTuning, Measure, make_measure
+from studies.plan import VALIDATION, Plan, PlannedRun, VariantPlan, with_fields
+from studies.study import Budget, Study, Variant
+from workdir.run_config import flatten
+
+BUDGET_TOLERANCE = 0.02  # a run may differ from the budget by this share, because a step cannot be divided
+_EVALUATIONS = 5  # of a run whose config does not set train.eval_every
+_LINES = 20  # of training metrics
+# Fields of study(same_model=...).
+_SAME_MODEL = re.compile(
+    r"(model|optimizer|loss)\..*|precision|train\.(batch_size|ema_decay)"
+    r"|data\.(inputs_length|targets_length|examples_per_row|packing)"
+)
+_COUNTED_BATCHES = 32  # at first, from which the raw tokens of a step are estimated
+
+
+def make_plan(study: Study, overrides: Mapping[str, Any]) -> Plan:
+    """Returns the plan of `study`. Opens or builds the token stores; nothing is compiled.
+
+    overrides: fields of all runs, from the command line; they replace the study's and the variants'.
+
+    Raises ConfigError, one line that names the variant, for a config that cannot work, for variants that are equal or
+    hold out different text, for a budget that the steps of a variant do not meet, and for a measure that does not fit.
+    """
+    measures = {name: make_measure(name, fields) for name, fields in study.measures.items()}
+    variants = {
+        name: _plan_variant(study, name, variant, measures, overrides) for name, variant in study.variants.items()
+    }
+    for (name, plan), (other, other_plan) in itertools.combinations(variants.items(), 2):
+        if plan.trains_as(other_plan):
+            raise ConfigError(f"variants {name} and {other} are equal: remove one, or change its overrides")
+        if plan.heldout_digest != other_plan.heldout_digest:
+            raise ConfigError(
+                f"variants {name} and {other} hold out different text (heldout_digest {plan.heldout_digest} and "
+                f"{other_plan.heldout_digest}), so they do not compare: give both the same corpus and split"
+            )
+    known = {field for plan in variants.values() for field in flatten(plan.main.fields)}
+    if unknown := [field for field in study.varies if field not in known]:
+        raise ConfigError(f"varies={unknown[0]!r} is no field of the runs: write it as in 'model.num_layers'")
+    plan = Plan(study, variants, measures)
+    if taken := plan.scratch.keys() & variants.keys():
+        raise ConfigError(f"variant {taken.pop()} has the name of the fine-tunings without pre-training: rename it")
+    return plan
+
+
+def _plan_variant(
+    study: Study, name: str, variant: Variant, measures: Mapping[str, Measure], overrides: Mapping[str, Any]
+) -> VariantPlan:
+    where = f"variant {name}"
+    first = study.compared[0]
+    if variant.sweep and measures[first].has_text_of_its_own:
+        raise ConfigError(
+            f"{where} is swept, and the first measure, {first}, reads a text of its own, so the sweep would choose by "
+            "the text that the study reports: put a measure of held-out text first"
+        )
+    swept = {field: values[0] for field, values in variant.sweep.items()}
+    same = _same_model(study.same_model) if study.same_model else {}
+    start, share = None, 1.0
+    if variant.start is not None:
+        start_overrides = {**same, **study.overrides, **variant.start.overrides, **overrides}
+        budget = dataclasses.replace(study.budget, amount=study.budget.amount * variant.start.share)
+        start, _, _ = _budgeted(variant.start.config, start_overrides, budget, study.seeds, f"{where}, start")
+        share -= variant.start.share
+    budget = dataclasses.replace(study.budget, amount=study.budget.amount * share)
+    run_overrides = {**same, **study.overrides, **variant.overrides, **swept, **overrides}
+    main, experiment, digest = _budgeted(variant.config or study.config, run_overrides, budget, study.seeds, where)
+    for field, values in variant.sweep.items():
+        if field in overrides:
+            raise ConfigError(f"{where}: {field} is swept, so --config.{field} cannot set it: remove the flag")
+        for value in values[1:]:
+            _experiment(with_fields(main.fields, {field: value}), f"{where}, {field}={value!r}")
+    fine_tunings: dict[str, PlannedRun] = {}
+    for measure_name, measure in measures.items():
+        if not measure.applies_to(name):
+            continue
+        try:
+            if isinstance(measure, FineTuning):
+                fine_tunings[measure_name] = _fine_tuning(measure, experiment, f"{where}, measure {measure_name}")
+            measure.check(experiment)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: measure {measure_name} does not fit: {error}") from error
+    of_sweep = (main, start, fine_tunings.get(first)) if variant.sweep else ()
+    validation = [_validation_digest(run, where) for run in of_sweep if run is not None]
+    return VariantPlan(
+        name=name,
+        start=start,
+        main=main,
+        fine_tunings=fine_tunings,
+        sweep={field: tuple(values) for field, values in variant.sweep.items()},
+        num_params=experiment.num_params,
+        heldout_digest=digest,
+        validation_digest=validation[0] if validation else "",
+    )
+
+
+def _validation_digest(run: PlannedRun, where: str) -> str:
+    """Returns the digest of the validation text of a sweep's run. Raises ConfigError if it cannot be read."""
+    try:
+        experiment = make_experiment(with_fields(run.fields, VALIDATION))
+        corpora = open_corpora(experiment)
+        experiment.batches(corpora.train_documents)
+        experiment.heldout(corpora.heldout_documents)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: its sweep needs validation text (data.heldout): {error}") from error
+    return corpora.heldout_digest
+
+
+def _same_model(config: str) -> dict[str, Any]:
+    """Returns the fields of `config` that the runs of a study share (configs.studies.base.study)."""
+    fields = flatten(resolve(config, {}, f"same_model={config!r}"))
+    return {name: value for name, value in fields.items() if _SAME_MODEL.fullmatch(name)}
+
+
+def _budgeted(
+    config: str, overrides: Mapping[str, Any], budget: Budget, seeds: int, where: str
+) -> tuple[PlannedRun, Experiment, str]:
+    """Returns a run that trains `budget`, its experiment, and the digest of the held-out text."""
+    fields = with_fields(resolve(config, overrides, where), {"train.epochs": 0.0, "data.heldout": "test"})
+    warmup = fields["optimizer"]["warmup_steps"]
+    # The number of steps is not known before the corpus is open, and does not change which windows a step reads.
+    experiment = _experiment(with_fields(fields, {"train.steps": 10**9}), where)
+    corpora = open_corpora(experiment)
+    digest = corpora.heldout_digest
+    by_seed = {
+        seed: dataclasses.replace(experiment, seed=seed).batches(corpora.train_documents) for seed in range(seeds)
+    }
+    step_flops = experiment.train_step_flops
+    if budget.unit == "flops":
+        steps = max(round(budget.amount / step_flops), 1)
+    else:
+        steps = _steps_of_tokens(by_seed[0], budget.amount)
+    if steps <= warmup:
+        raise ConfigError(
+            f"{where}: {budget.amount:,.0f} {budget.unit} are {steps} steps, which optimizer.warmup_steps="
+            f"{warmup} does not fit: raise the budget, or lower train.batch_size or the warm-up"
+        )
+    raw_tokens = {seed: _tokens(batches, 0, steps) for seed, batches in by_seed.items()}
+    for seed, tokens in raw_tokens.items():
+        spent = {"raw_tokens": tokens, "flops": steps * step_flops}[budget.unit]
+        if abs(spent / budget.amount - 1) > BUDGET_TOLERANCE:
+            raise ConfigError(
+                f"{where}: the nearest number of steps, {steps}, is {spent:,.0f} {budget.unit} with seed {seed}, which "
+                f"differs from {budget.amount:,.0f} by more than {BUDGET_TOLERANCE:.0%}: raise --budget, or lower "
+                "train.batch_size"
+            )
+    changes: dict[str, Any] = {"train.steps": steps}
+    every = -(-steps // _EVALUATIONS)
+    defaults = {"eval_every": every, "checkpoint_every": every, "log_every": max(steps // _LINES, 1)}
+    changes |= {f"train.{name}": value for name, value in defaults.items() if f"train.{name}" not in overrides}
+    fields = with_fields(fields, changes)
+    run = PlannedRun(config=config, fields=fields, raw_tokens=raw_tokens[0], flops=steps * step_flops)
+    return run, _experiment(fields, where), digest
+
+
+def _steps_of_tokens(batches: Batches, amount: float) -> int:
+    """Returns the number of batches, 1 or more, whose raw tokens are nearest to `amount`."""
+    per_step = _tokens(batches, 0, _COUNTED_BATCHES) / _COUNTED_BATCHES
+    steps = max(round(amount / per_step), 1)
+    total = _tokens(batches, 0, steps)
+    while total < amount:
+        total += _tokens(batches, steps, 1)
+        steps += 1
+    while steps > 1 and total > amount:
+        last = _tokens(batches, steps - 1, 1)
+        if abs(total - last - amount) > abs(total - amount):
+            break
+        total -= last
+        steps -= 1
+    return steps
+
+
+def _tokens(batches: Batches, first: int, count: int) -> int:
+    """Returns the raw tokens of `count` batches from batch `first` on."""
+    return sum(map(int, batches.count_windows(first, count).raw_tokens))
+
+
+def _fine_tuning(measure: FineTuning, trained: Experiment, where: str) -> PlannedRun:
+    fields = resolve(measure.config, measure.overrides, where)
+    # The start's folder is known when the run starts; a plan checks the rest.
+    fields = fine_tuning_fields(fields, measure.overrides, trained, workdir="")
+    experiment = _experiment(fields, where)
+    check_same_transformer(where, trained, experiment)
+    measure.check_metric(experiment)
+    flops = experiment.train.steps * experiment.train_step_flops
+    return PlannedRun(config=measure.config, fields=fields, raw_tokens=0, flops=flops)
+
+
+def _experiment(fields: Mapping[str, Any], where: str) -> Experiment:
+    try:
+        return make_experiment(fields)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def fine_tuning_fields(
+    fields: Mapping[str, Any], overrides: Mapping[str, Any], trained: Experiment, workdir: str
+) -> dict[str, Any]:
+    """Returns `fields` of a config for fine-tuning the model of `trained`, which is in `workdir`.
+
+    The shape of the model, the vocabulary, the precision, the seed, the split, the mesh and data.cache_dir are those of
+    `trained`, without those that `overrides`, already part of `fields`, set. A decoder reads the text as it read inputs
+    in its training: in both directions if some denoiser had inputs that saw each other, such as prefix LM's, and from
+    the left otherwise.
+    """
+    run = trained.config
+    shared = {f"model.{name}": getattr(trained.model, name) for name in run["model"]}
+    shared |= {f"data.{name}": run["data"][name] for name in (*VOCABULARY, *SPLIT, "cache_dir")}
+    if not trained.model.has_encoder:
+        saw_both_sides = any(d.objective.has_inputs and max(d.weight, d.final_weight) > 0 for d in trained.denoisers)
+        shared["data.bidirectional_inputs"] = trained.data.bidirectional_inputs and saw_both_sides
+    shared |= {name: run[name] for name in ("precision", "seed", "mesh")} | {"train.init_from": workdir}
+    return with_fields(fields, {field: value for field, value in shared.items() if field not in overrides})
