@@ -37,9 +37,9 @@ CODE = {
     "models": 1_550,
     "objectives": 3_030,
     "plan": 440,
-    "run": 1_250,
+    "run": 1_260,
     "show": 1_000,
-    "studies": 2_160,
+    "studies": 2_350,
     "train": 1_040,
     "workdir": 960,
 }
