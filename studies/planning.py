@@ -25,6 +25,7 @@ _SAME_MODEL = re.compile(
     r"(model|optimizer|loss)\..*|precision|train\.(batch_size|ema_decay)"
     r"|data\.(inputs_length|targets_length|examples_per_row|packing)"
 )
+_MOST_STEPS = 2**31
 _COUNTED_BATCHES = 32  # at first, from which the raw tokens of a step are estimated
 
 
@@ -140,7 +141,7 @@ def _budgeted(
     }
     step_flops = experiment.train_step_flops
     if budget.unit == "flops":
-        steps = max(round(budget.amount / step_flops), 1)
+        steps = _at_most(budget.amount / step_flops)
     else:
         steps = _steps_of_tokens(by_seed[0], budget.amount)
     if steps <= warmup:
@@ -166,10 +167,17 @@ def _budgeted(
     return run, _experiment(fields, where), digest
 
 
+def _at_most(steps: float) -> int:
+    """Returns a number of steps, rounded, 1 or more. Raises ConfigError for more than a run can have."""
+    if steps >= _MOST_STEPS:
+        raise ConfigError(f"the budget is {steps:.3g} steps, and a run has less than {_MOST_STEPS:,}: lower --budget")
+    return max(round(steps), 1)
+
+
 def _steps_of_tokens(batches: Batches, amount: float) -> int:
     """Returns the number of batches, 1 or more, whose raw tokens are nearest to `amount`."""
     per_step = _tokens(batches, 0, _COUNTED_BATCHES) / _COUNTED_BATCHES
-    steps = max(round(amount / per_step), 1)
+    steps = _at_most(amount / per_step)
     total = _tokens(batches, 0, steps)
     while total < amount:
         total += _tokens(batches, steps, 1)

@@ -4,7 +4,7 @@ import dataclasses
 import importlib.util
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from contract.errors import ConfigError
@@ -161,7 +161,7 @@ def with_changes(study: Study, *, seeds: int | None, budget: float | None) -> St
     return study
 
 
-def check_overrides(overrides: Mapping[str, Any], where: str) -> None:
+def check_overrides(overrides: Iterable[str], where: str) -> None:
     """Raises ConfigError for a field that the study sets."""
     for field in overrides:
         reason = _SET_BY_STUDY.get(field)
@@ -194,7 +194,7 @@ def _check(study: Study, where: str) -> None:
         only, overrides = fields.get("only", ()), fields.get("overrides", {})
         made = isinstance(fields.get("kind"), str) and isinstance(only, list | tuple) and isinstance(overrides, dict)
         _refuse(not made, where, f"measure {name} must be made by a function of configs/studies/base.py")
-        _refuse("data.heldout" in overrides, where, f"measure {name}: data.heldout {_SET_BY_STUDY['data.heldout']}")
+        check_overrides({"data.heldout"} & overrides.keys(), f"{where}: measure {name}")
         unknown = [variant for variant in only if variant not in [*study.variants]]
         _refuse(bool(unknown), where, f"measure {name}: only={tuple(only)} has {unknown}, no variants of the study")
         lacks = f"measure {name}: only={tuple(only)} must have the baseline {study.baseline!r} and another variant"
@@ -214,9 +214,9 @@ def _check(study: Study, where: str) -> None:
 
 def _check_sweep(sweep: Mapping[str, Any], *, least: int, where: str) -> str:
     """Returns the field of a sweep. Raises ConfigError unless it is one, with `least` different values or more."""
-    _refuse(len(sweep) > 1, where, f"sweep has the fields {', '.join(map(str, sweep))}: sweep one field")
+    _refuse(len(sweep) > 1, where, f"sweep has the fields {', '.join(sweep)}: sweep one field")
     [(field, values)] = sweep.items()
-    _refuse(not str(field).startswith("optimizer."), where, f"sweep of {field}: only fields of optimizer can be swept")
+    _refuse(not field.startswith("optimizer."), where, f"sweep of {field}: only fields of optimizer can be swept")
     single = isinstance(values, list | tuple) and all(type(value) in (int, float, str) for value in values)
     _refuse(not single, where, f"sweep of {field} must be a list of numbers or of texts, not {values!r}")
     distinct = len(values) >= least and len(set(values)) == len(values)  # 1 and 1.0 are one value

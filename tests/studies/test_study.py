@@ -73,7 +73,10 @@ def test_a_study_keeps_what_its_file_says():
             {"overrides": {"data.heldout": "validation"}},
             "data.heldout cannot be overridden, because the runs of a sweep",
         ),
-        ({"measures": {"loss": heldout_loss(overrides={"data.heldout": "test"})}}, "measure loss: data.heldout"),
+        (
+            {"measures": {"loss": heldout_loss(overrides={"data.heldout": "test"})}},
+            "measure loss: data.heldout cannot be overridden",
+        ),
         ({"variants": {"a": variant(), 1: variant()}}, "variants has the key 1: keys must be text"),
         ({"measures": {1: heldout_loss()}}, "measures has the key 1: keys must be text"),
         ({"measures": {"main": heldout_loss()}}, "measure 'main' must have another name: study.json has a run or a"),
