@@ -34,9 +34,10 @@ VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_token
 SPLIT = ("heldout_fraction", "split_seed", "split_by", "heldout")
 _CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "cache_dir", "filters")
 _SAMPLE_TOKENS = 64
-_PER_BYTE = {"bits": 1.0, "nats": math.log(2)}  # unit -> its number in a bit
-_PROBE_METRICS = [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in _PER_BYTE]
+_PROBE_METRICS = [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
 _PROBE_METRICS += ["exact_match", "accuracy"]
+# Metrics of probes -> by what their floors, as printed, are multiplied.
+_UNITS_OF_FLOORS = {"bits_per_byte": 1.0, "nats_per_byte": math.log(2), "accuracy": 1.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -356,9 +357,9 @@ def _measured(line: Mapping[str, Any], metric: str, name: str, floors: Mapping[s
     value = part[leaf]
     if value is not None and not isinstance(value, int | float):
         raise ConfigError(f"measure {name}: metric={metric!r} is not a number: {value!r}")
-    if floors is None:  # in bits per byte
-        factors = [factor for unit, factor in _PER_BYTE.items() if leaf.endswith(f"{unit}_per_byte")]
-        floors = {floor: of_text * factor for floor, of_text in part.get("floors", {}).items() for factor in factors}
+    if floors is None:
+        factors = [factor for unit, factor in _UNITS_OF_FLOORS.items() if leaf.endswith(unit)]
+        floors = {floor: printed * factor for floor, printed in part.get("floors", {}).items() for factor in factors}
     before, slash, denoiser = leaf.partition("/")  # of loss/clm it is loss_stderr/clm
     margin = part.get(f"{before}_stderr{slash}{denoiser}")
     return Measured(None if value is None else float(value), margin, floors)
