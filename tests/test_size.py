@@ -39,7 +39,7 @@ CODE = {
     "plan": 440,
     "run": 1_260,
     "show": 1_000,
-    "studies": 2_350,
+    "studies": 2_370,
     "train": 1_040,
     "workdir": 960,
 }
