@@ -28,7 +28,7 @@ CODE = {
     "configs": 1_710,
     "contract": 350,
     "data": 4_390,
-    "evaluation": 2_015,
+    "evaluation": 2_040,
     "experiment": 880,
     "files": 330,
     "generate": 780,
