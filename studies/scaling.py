@@ -202,7 +202,7 @@ def read_points(study: Study, folders: Sequence[str], count: Count) -> tuple[lis
 
 
 def _names(study: Study, folder: str) -> list[str]:
-    seeds = StudyFolder(folder).arguments()[0]
+    seeds = StudyFolder(folder).study_file().study.seeds
     return [f"{variant}-seed{seed}" for variant in study.variants for seed in range(seeds)]
 
 

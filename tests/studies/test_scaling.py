@@ -1,5 +1,6 @@
 """Scaling laws: the fit against known coefficients and another optimizer, the optimum, and runs as points."""
 
+import dataclasses
 import functools
 import json
 import math
@@ -14,6 +15,7 @@ from configs import clm
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from studies import scaling as command
+from studies.results import StudyFile
 from studies.scaling import advice, count_params, fit_fields, fit_table, folders_of, read_points, warnings_of
 from studies.scaling_law import PUBLISHED, Law, Point, fit, interval
 from studies.study import load_study
@@ -212,7 +214,8 @@ def test_published_coefficients_at_the_budget_of_chinchilla():
 def finished(tmp_path_factory):
     """Three folders of the study, with runs of two seeds whose losses are those of LAW up to 0.2%."""
     root, rng = tmp_path_factory.mktemp("studies"), np.random.default_rng(0)
-    for variant, fields in load_study(STUDY).variants.items():
+    study = load_study(STUDY)
+    for variant, fields in study.variants.items():
         for steps in STEPS:
             folder = root / f"scaling_{steps:04d}"
             config = config_of(fields.overrides, steps)
@@ -221,7 +224,8 @@ def finished(tmp_path_factory):
                 loss = float(LAW.loss(params, 2048 * steps)) * math.exp(0.002 * rng.standard_normal())
                 run = folder / "runs" / f"{variant}-seed{seed}"
                 write_run(run, config | {"seed": seed, "corpus": CORPUS}, {steps // 2: 9.0, steps: loss}, 2048 * steps)
-            (folder / "study.json").write_text('{"study": {"seeds": 2, "budget": {"amount": 1}}, "overrides": {}}')
+            contents = StudyFile(dataclasses.replace(study, seeds=2), {}, {}, code="aa", mixed_code=False)
+            (folder / "study.json").write_text(json.dumps(dataclasses.asdict(contents)))
     return root
 
 
