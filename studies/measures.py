@@ -35,9 +35,10 @@ VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_token
 SPLIT = ("heldout_fraction", "split_seed", "split_by", "heldout")
 _CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "cache_dir", "filters")
 _SAMPLE_TOKENS = 64
-_PER_BYTE = {"bits": 1.0, "nats": math.log(2)}  # unit -> its number in a bit
-_PROBE_METRICS = [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in _PER_BYTE]
+_PROBE_METRICS = [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
 _PROBE_METRICS += ["exact_match", "accuracy"]
+# Metrics of probes -> by what their floors, as printed, are multiplied.
+_UNITS_OF_FLOORS = {"bits_per_byte": 1.0, "nats_per_byte": math.log(2), "accuracy": 1.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,15 +60,23 @@ class Trained:
     """A finished run, opened when a measure needs it.
 
     Args:
-      workdir: of the run.
+      workdir: of the run; it does not exist without pre-training.
       start: of the run from which it started, if any.
       fine_tunings: measure -> of the run that was fine-tuned for it.
     """
 
     def __init__(self, workdir: Workdir, start: Workdir | None, fine_tunings: Mapping[str, Workdir]):
-        self.workdir, self.fine_tunings = workdir, fine_tunings
-        self.lines = finished_lines(workdir)
-        self.before = finished_lines(start)[-1] if start is not None else dict.fromkeys(TOTALS, 0)  # totals
+        self.workdir, self.fine_tunings, self._start = workdir, fine_tunings, start
+
+    @functools.cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        """The held-out metrics of the run. Raises ConfigError as `finished_lines` does."""
+        return finished_lines(self.workdir)
+
+    @functools.cached_property
+    def before(self) -> dict[str, Any]:
+        """The totals of the start."""
+        return finished_lines(self._start)[-1] if self._start is not None else dict.fromkeys(TOTALS, 0)
 
     @functools.cached_property
     def experiment(self) -> Experiment:
@@ -228,10 +237,7 @@ class FineTuning(Measure):
         _check_heldout_metric(fine_tuned, self.metric)
 
     def measure(self, name, trained):
-        return self.measure_run(name, trained.fine_tunings[name])
-
-    def measure_run(self, name: str, workdir: Workdir) -> Measured:
-        """Returns what the measure says about the fine-tuned run in `workdir`."""
+        workdir = trained.fine_tunings[name]
         floors = _heldout_floors(load_experiment(workdir.path), self.metric)
         return _measured(finished_lines(workdir)[-1], self.metric, name, floors)
 
@@ -356,9 +362,9 @@ def _measured(line: Mapping[str, Any], metric: str, name: str, floors: Mapping[s
     value = part[leaf]
     if value is not None and not isinstance(value, int | float):
         raise ConfigError(f"measure {name}: metric={metric!r} is not a number: {value!r}")
-    if floors is None:  # in bits per byte
-        factors = [factor for unit, factor in _PER_BYTE.items() if leaf.endswith(f"{unit}_per_byte")]
-        floors = {floor: of_text * factor for floor, of_text in part.get("floors", {}).items() for factor in factors}
+    if floors is None:
+        factors = [factor for unit, factor in _UNITS_OF_FLOORS.items() if leaf.endswith(unit)]
+        floors = {floor: printed * factor for floor, printed in part.get("floors", {}).items() for factor in factors}
     before, slash, denoiser = leaf.partition("/")  # of loss/clm it is loss_stderr/clm
     margin = part.get(f"{before}_stderr{slash}{denoiser}")
     return Measured(None if value is None else float(value), margin, floors)

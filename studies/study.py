@@ -76,7 +76,6 @@ class Study:
       name: of the file, such as "masking_rate".
       measures: name -> fields. `kind` is one of studies/measures.py, `better` is "higher" or "lower"; samples have
         no `better`. A success rate has `success_at` (configs.studies.base.success_rate).
-        no `better`.
       sweep: that of all variants, whose own field `sweep` has it too.
     """
 

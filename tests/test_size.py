@@ -39,7 +39,7 @@ CODE = {
     "plan": 440,
     "run": 1_280,
     "show": 1_000,
-    "studies": 2_900,
+    "studies": 2_960,
     "train": 1_040,
     "workdir": 960,
 }

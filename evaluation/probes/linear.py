@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 from contract.batch import Batch
 from contract.errors import ConfigError
 from data.sources.records import InvalidRecord, document_of, read_object
-from evaluation.probes.probe import Probe, check_at_least, interval_fields, mean_interval, with_interval
+from evaluation.probes.probe import Probe, check_at_least, interval_fields, mean_interval, mean_stderr, with_interval
 from evaluation.scorer import padded_batch
 from experiment.experiment import Experiment
 from generate.prompts import denoisers_with_mode
@@ -140,7 +140,7 @@ class Linear(Probe):
                 ]
                 for draw, chosen in enumerate(of_name)
             ]
-            fields["labels"][name] = _accuracies(np.array(is_right))
+            fields["labels"][name] = _accuracies(np.array(is_right), fields["majority_class"])
         return fields | interval_fields("test texts")
 
     def _count(self, name: str, train: LabelledTexts) -> int:
@@ -306,14 +306,19 @@ def _predict(states: np.ndarray, labels: np.ndarray, scored: np.ndarray, seed: i
     return search.predict(scored)
 
 
-def _accuracies(is_right: np.ndarray) -> dict[str, Any]:
-    """Returns the JSON fields of one number of labels. is_right: bool [draws, 2, T], of the run and at random."""
+def _accuracies(is_right: np.ndarray, majority: float) -> dict[str, Any]:
+    """Returns the JSON fields of one number of labels.
+
+    is_right: bool [draws, 2, T], of the run and at random. majority: the accuracy of the most frequent class.
+    """
     of_run, of_random = is_right.mean(axis=0)
-    no_strata, num_texts = np.zeros(len(of_run), int), len(of_run)
-    fields = with_interval("accuracy", float(of_run.mean()), mean_interval(of_run, no_strata))
-    fields["accuracy_stderr"] = float(of_run.std(ddof=1) / num_texts**0.5) if num_texts > 1 else None
+    no_strata = np.zeros(len(of_run), int)
+    fields: dict[str, Any] = {}
+    for name, values in {"accuracy": of_run, "gain": of_run - of_random}.items():
+        spread = mean_interval(values, no_strata), mean_stderr(values, no_strata)
+        fields |= with_interval(name, float(values.mean()), *spread)
     fields["random_accuracy"] = float(of_random.mean())
-    fields |= with_interval("gain", float((of_run - of_random).mean()), mean_interval(of_run - of_random, no_strata))
+    fields["floors"] = {"majority class": majority, "random Transformer": fields["random_accuracy"]}
     if len(is_right) > 1:
         fields["draws_sd"] = float(is_right[:, 0].mean(axis=1).std(ddof=1))
     return fields

@@ -187,7 +187,9 @@ def mean_stderr(values: np.ndarray, strata: np.ndarray) -> float | None:
     return math.sqrt(sum(len(group) * group.var(ddof=1) for group in groups)) / len(values)
 
 
-def with_interval(name: str, value: float, interval: Sequence[float] | None, stderr: float | None) -> dict[str, Any]:
+def with_interval(
+    name: str, value: float, interval: Sequence[float] | None, stderr: float | None = None
+) -> dict[str, Any]:
     """Returns a value, its interval and its standard error as JSON fields; null where data are too few for them."""
     return {name: value, f"{name}_interval": None if interval is None else list(interval), f"{name}_stderr": stderr}
 

@@ -184,9 +184,10 @@ def test_variants_at_a_floor_are_not_counted(tmp_path):
 
 def test_mixed_code_is_named_with_its_runs(tmp_path):
     results = make_results({"loss": VALUES})
-    runs = [dataclasses.replace(run, code="a1" if run.seed else "b2") for run in results.outcomes]
+    codes = ["a1" if run.seed else "b2" for run in results.outcomes]
+    runs = [dataclasses.replace(run, code=c, measured_by=c) for run, c in zip(results.outcomes, codes, strict=True)]
     said = headline(dataclasses.replace(results, outcomes=runs), tmp_path)
-    assert "**Mixed code: the runs were trained by 2 versions of the source: 3 of `b2`, 6 of `a1`.**" in said
+    assert "**Mixed code: the runs do not share one version of the source code (code b2: base-seed0, " in said
     assert "Mixed code" not in headline(results, tmp_path)
 
 

@@ -105,6 +105,8 @@ def test_separable_classes_are_read_and_the_standard_error_is_over_texts(runs, f
     assert every["accuracy"] == pytest.approx(0.9)  # the three wrong labels
     assert every["accuracy_stderr"] == pytest.approx((0.9 * 0.1 / 29) ** 0.5)
     assert every["gain"] == pytest.approx(every["accuracy"] - every["random_accuracy"])
+    floors = {"majority class": found["majority_class"], "random Transformer": every["random_accuracy"]}
+    assert every["floors"] == floors
     assert "draws_sd" not in every and "draws_sd" in found["labels"]["10"]
     assert found["labels"]["10"]["accuracy"] > 0.7
 
