@@ -9,6 +9,7 @@ LM_EVAL = ["lm-eval>=0.4.13"]
 WANDB = ["wandb>=0.31"]
 TRACKIO = ["trackio>=0.43"]
 HF = ["datasets>=4.0"]
+LINEAR = ["scikit-learn>=1.5"]
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10"]
 TEST = [
     "pytest>=8",
@@ -22,6 +23,7 @@ TEST = [
     "s3fs>=2025.3",
     "moto[server]>=5",
     *HUGGINGFACE,
+    *LINEAR,
 ]
 # What the tests of exports, imports, adapters and trackers compare with. Without this extra they are skipped.
 INTEROP = [
@@ -93,6 +95,7 @@ setup(
         "wandb": WANDB,
         "trackio": TRACKIO,
         "hf": HF,
+        "linear": LINEAR,
         "docs": DOCS,
         "test": TEST,
         "interop": INTEROP,

@@ -7,7 +7,10 @@ r"""Classification, to evaluate a pre-trained model on a downstream task: which 
     python -m train.main --config=configs/classification.py --config.data.source=jsonl --config.data.path=mine.jsonl \
         --config.objective.classes="('bad', 'good')" --config.data.on_unusable=error
 
-Without train.init_from the model is trained from scratch. In your own data each line is {"text": ..., "label": ...}.
+--config.objective.pooling=mean predicts the class from the mean of the text's states, in place of the state at [CLS] or
+at the last token. Without train.init_from the model is trained from scratch. In your own data each line is
+{"text": ..., "label": ...}.
+
 The held-out modules are those that configs/mlm.py holds out. Modules outside the packages below are excluded, and the
 run prints their number at the start.
 
@@ -28,7 +31,7 @@ PACKAGES = ("asyncio", "email", "encodings", "importlib", "multiprocessing", "un
 def get_config(preset: str = "tiny") -> ConfigDict:
     """Returns the experiment at a preset."""
     config = mlm.get_config()
-    config.objective = ConfigDict({"name": "classification", "classes": PACKAGES})
+    config.objective = ConfigDict({"name": "classification", "classes": PACKAGES, "pooling": "position"})
     config.data.documents = "split"
     config.data.on_unusable = "skip"
     config.data.inputs_length = 256

@@ -16,6 +16,7 @@ With --probe=NAME a quantity is computed instead that has the same meaning for e
   infilling              exact match and nats per byte of one hidden span, given the text on both sides of it
   pseudo_log_likelihood  nats per byte of each token, or word, given the rest of the text
   minimal_pairs          which sentence of each pair in --path=FILE.jsonl is likelier
+  linear                 the accuracy of a logistic regression on frozen states of labelled texts, --path and --test
 """
 
 import json

@@ -7,7 +7,7 @@ from jax import Array
 
 from learners.learner import Batch, Learner, Sums, mean
 from models.flops import hidden_flops, pooled_flops
-from models.heads import bind_classifier, init_classifier, state_at
+from models.heads import bind_classifier, init_classifier, mean_state, state_at
 from models.layers import split_key
 from models.parameters import Params
 from models.transformer import init_params
@@ -24,7 +24,8 @@ class ClassificationLearner(Learner):
 
     Parameters: `transformer`, and `classifier`, which reads the Transformer's state at the row's only position with a
     loss weight: [CLS] in an encoder, the last token of the text in a decoder, the decoder's start token in an
-    encoder-decoder. The parameters contain the Transformer's token head, which is not trained.
+    encoder-decoder; or, with objective.pooling="mean", the mean of the row's states. The parameters contain the
+    Transformer's token head, which is not trained.
     """
 
     objective: Classification
@@ -43,14 +44,28 @@ class ClassificationLearner(Learner):
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
     ) -> tuple[Array, Sums]:
         transformer_key, classifier_key = split_key(self.dropout_key(key, train), 2)
-        hidden_BxLxD = self.bind_transformer(params).hidden(batch, dropout_key=transformer_key)
-        positions_B = batch[f"{target_side(batch)}_loss_weights"].argmax(axis=1)
         classifier = bind_classifier(self.model, self.objective.num_classes, params["classifier"])
-        logits_BxC = classifier(state_at(hidden_BxLxD, positions_B), dropout_key=classifier_key)
+        logits_BxC = classifier(self._state(params, batch, transformer_key), dropout_key=classifier_key)
         rows = _scored_rows(batch)
         sums = class_cross_entropy(logits_BxC, batch["sentence_labels"], rows, num_groups=self.setup.num_groups)
         ratios = {"macro_f1": f1_counts(logits_BxC, batch["sentence_labels"], rows)}
         return mean(sums.loss_sum, weights["rows"]), sums.reported() | {"ratios": ratios}
+
+    def _state(self, params: Params, batch: Batch, dropout_key: Array | None) -> Array:
+        """Returns the state of each row that the classifier reads, [B, D]."""
+        transformer = self.bind_transformer(params)
+        if self.objective.pooling == "mean":
+            stack = "encoder" if self.model.has_encoder else "decoder"
+            states = transformer.encode if self.model.has_encoder else transformer.hidden
+            states_BxLxD = states(batch, dropout_key=dropout_key)
+            return mean_state(states_BxLxD, batch[f"{stack}_segment_ids"]).astype(states_BxLxD.dtype)
+        hidden_BxLxD = transformer.hidden(batch, dropout_key=dropout_key)
+        return state_at(hidden_BxLxD, batch[f"{target_side(batch)}_loss_weights"].argmax(axis=1))
+
+    @property
+    def rows_are_divisible(self) -> bool:
+        """Whether one position of a row determines its class."""
+        return self.objective.pooling == "position"
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         hidden = hidden_flops(self.model, inputs_length, targets_length)

@@ -54,6 +54,16 @@ def state_at(hidden_BxLxD: Array, positions_B: Array) -> Array:
     return jnp.take_along_axis(hidden_BxLxD, positions_B[:, None, None], axis=1)[:, 0]
 
 
+def mean_state(hidden_BxLxD: Array, segment_ids_BxL: Array) -> Array:
+    """Returns the mean state of each row, float32 [B, D], over its tokens, special tokens included, without padding.
+
+    The mean pooling of Sentence-BERT (Reimers & Gurevych 2019). segment_ids: int32, 0 for padding.
+    """
+    is_token_BxL = (segment_ids_BxL > 0).astype(jnp.float32)
+    total_BxD = jnp.einsum("bld,bl->bd", hidden_BxLxD.astype(jnp.float32), is_token_BxL)
+    return total_BxD / jnp.maximum(is_token_BxL.sum(axis=1, keepdims=True), 1.0)
+
+
 def init_pooler(config: ModelConfig, key: Array) -> Params:
     """Returns float32 parameters of a pooler for a Transformer of `config`, drawn from `key`."""
     return init_module(Pooler, config, key=key)

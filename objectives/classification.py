@@ -1,7 +1,7 @@
 """Classification: read a text, predict its class. Evaluates a pre-trained model on a downstream task."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -19,15 +19,20 @@ class Classification(Objective):
         instead of the corpus, so that ids have the same meaning on every machine. data.on_unusable decides what happens
         to documents of other classes.
 
-    The class is predicted from one position, the only one with a loss weight: in an encoder from [CLS], which precedes
-    the text (Devlin et al. 2019); in a decoder from the position that has read the whole text, whose target is an EOS
-    (Radford et al. 2018). In an encoder a [SEP] ends the text. On an encoder-decoder the encoder reads the text and an
-    EOS, as in pre-training, and the class is predicted from the only position of the decoder, which reads its start
-    token and attends to the encoder (EncT5, Liu et al. 2021). Deviation: EncT5 keeps one layer of the decoder and has
-    a new embedding for its start. BART's decoder reads the text a second time instead.
+    pooling: the state from which the class is predicted: "position", that at one position; "mean", the mean over the
+        row's tokens, in an encoder-decoder over the encoder's (models.heads.mean_state). Few labels suffice for the
+        mean where the state at [CLS] was not trained to represent the text.
+
+    With "position" the class is predicted from one position, the only one with a loss weight: in an encoder from [CLS],
+    which precedes the text (Devlin et al. 2019); in a decoder from the position that has read the whole text, whose
+    target is an EOS (Radford et al. 2018). In an encoder a [SEP] ends the text. On an encoder-decoder the encoder reads
+    the text and an EOS, as in pre-training, and the class is predicted from the only position of the decoder, which
+    reads its start token and attends to the encoder (EncT5, Liu et al. 2021). Deviation: EncT5 keeps one layer of the
+    decoder and has a new embedding for its start. BART's decoder reads the text a second time instead.
     """
 
     classes: tuple[str, ...]
+    pooling: Literal["position", "mean"] = "position"
 
     architectures: ClassVar = frozenset({"encoder_only", "decoder_only", "encoder_decoder"})
     documents: ClassVar = ("split",)

@@ -1,6 +1,7 @@
 """Opens a finished or running run for reading: the experiment from config.json, parameters from a checkpoint."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from contract.errors import ConfigError
 from data.sources.config import DEFAULT_CACHE_DIR
 from experiment.experiment import Experiment, make_experiment
 from models.parameters import array_types
-from models.transformer import Params
+from models.transformer import Params, init_params
 from run import sharding
 from workdir.checkpoint import DamagedCheckpointError, abstract
 from workdir.run_config import missing_sections
@@ -113,6 +114,16 @@ def language_model(experiment: Experiment, params: Params) -> tuple[Experiment, 
         return None
     model, model_params = model_and_params
     return dataclasses.replace(experiment, model=dataclasses.replace(model, attention="xla")), model_params
+
+
+def frozen(experiment: Experiment, params: Params) -> tuple[Experiment, Params]:
+    """Returns the experiment with the learner's Transformer as `model`, without an output head, and its parameters.
+
+    The Transformer of ELECTRA is the discriminator. The model's attention is XLA's, as in `language_model`.
+    """
+    model = dataclasses.replace(experiment.model, predicts_tokens=False, attention="xla")
+    names = jax.eval_shape(functools.partial(init_params, model), jax.random.key(0))
+    return dataclasses.replace(experiment, model=model), {name: params["transformer"][name] for name in names}
 
 
 def check_same_transformer(field: str, other: Experiment, experiment: Experiment) -> None:

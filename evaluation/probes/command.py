@@ -15,11 +15,19 @@ from evaluation.scorer import LanguageModel, Side, find_denoiser
 from experiment.experiment import Experiment
 from generate.prompts import not_a_language_model
 from models.parameters import Params
-from run.restore import language_model
+from run.restore import frozen, language_model
 
 # Flag of a field of the probes -> its kind, and the text of --help; defaults are those of the fields.
 _FIELDS: dict[str, tuple[Callable[..., Any], str]] = {
-    "path": (flags.DEFINE_string, "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line."),
+    "path": (
+        flags.DEFINE_string,
+        "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line. linear: one with 'text' and 'label', of "
+        "the labelled texts.",
+    ),
+    "test": (flags.DEFINE_string, "linear: a JSON-lines file with 'text' and 'label', of the texts that are scored."),
+    "labels": (flags.DEFINE_list, "linear: numbers of labelled texts, or all. Default: 100,500,all."),
+    "draws": (flags.DEFINE_integer, "linear: draws of so many labelled texts. Default: 5."),
+    "pooling": (flags.DEFINE_string, "linear: mean, first or last state of a text. Default: mean."),
     "group": (flags.DEFINE_string, "minimal_pairs: the key of a pair's group. Default: group, if there."),
     "score": (
         flags.DEFINE_string,
@@ -77,6 +85,8 @@ def make_probe(flag_values: flags.FlagValues) -> Probe | None:
         if "num_documents" in given:
             raise ConfigError("--all and --num_documents exclude each other: remove one")
         given["num_documents"] = None
+    if "labels" in given:
+        given["labels"] = tuple(given["labels"])
     if "spans" in given:
         try:
             given["spans"] = tuple(map(int, given["spans"]))
@@ -87,10 +97,10 @@ def make_probe(flag_values: flags.FlagValues) -> Probe | None:
 
 def check_probe(probe: Probe, experiment: Experiment) -> None:
     """Raises ConfigError, before anything slow, if the probe does not fit the run or its fields cannot work."""
-    if experiment.learner.language_model(experiment.params_shapes) is None:
+    if probe.needs_language_model and experiment.learner.language_model(experiment.params_shapes) is None:
         raise not_a_language_model(experiment)
     probe.check(experiment)
-    if not probe.denoisers(experiment):
+    if probe.sides and not probe.denoisers(experiment):
         raise _does_not_fit(probe, experiment)
 
 
@@ -108,7 +118,7 @@ def answer(
 
     Raises ConfigError as `Probe.measure` does.
     """
-    trained = language_model(experiment, params)
+    trained = language_model(experiment, params) if probe.needs_language_model else frozen(experiment, params)
     assert trained is not None  # check_probe
     return {"probe": probe.name} | probe.measure(LanguageModel(*trained, mesh), documents)
 

@@ -42,7 +42,8 @@ class Probe(abc.ABC):
 
     name: ClassVar[str]  # the value of --probe
     reads_corpus: ClassVar[bool] = True  # whether `measure` needs held-out documents
-    sides: ClassVar[tuple[Side, ...]]  # what the model must see, at least one of them
+    needs_language_model: ClassVar[bool] = True  # False: `measure` gets the Transformer without its output head
+    sides: ClassVar[tuple[Side, ...]]  # what the model must see, at least one of them; (): nothing is hidden
 
     @abc.abstractmethod
     def measure(self, model: LanguageModel, documents: Documents | None) -> dict[str, Any]:

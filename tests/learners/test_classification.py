@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models.heads import bind_classifier
 from objectives.losses.row_cross_entropy import Rows, f1_counts
 from run.metrics import summarize
 from tests.learners.row_learners import batch_of, class_logits, loss_of, nll, params_of
@@ -38,6 +39,21 @@ def test_the_class_is_predicted_at_cls_or_where_the_whole_text_has_been_read(arc
     f1 = (numerators / denominators)[denominators > 0]
     assert summary["macro_f1"] == pytest.approx(float(f1.mean()), rel=1e-6)
     assert learner.language_model(params) is None
+
+
+@pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "encoder_decoder"])
+def test_the_class_is_predicted_from_the_mean_of_the_states_that_are_no_padding(architecture):
+    learner = experiment_of(architecture, objective__pooling="mean").learner
+    batch, params = batch_of(experiment_of(architecture)), params_of(experiment_of(architecture).learner)
+    transformer, stack = learner.bind_transformer(params), architecture.partition("_")[0]
+    states = np.asarray(transformer.encode(batch) if stack == "encoder" else transformer.hidden(batch))
+    lengths = np.asarray(batch[f"{stack}_segment_ids"] > 0).sum(axis=1)
+    assert len(set(lengths.tolist())) > 3
+    means = np.stack([row[:length].mean(axis=0) for row, length in zip(states, lengths, strict=True)])
+    logits = np.asarray(bind_classifier(learner.model, 2, params["classifier"])(jnp.asarray(means)))
+    loss, _ = loss_of(learner)(params, batch, learner.weights(batch), jax.random.key(0))
+    assert float(loss) == pytest.approx(nll(logits, np.asarray(batch["sentence_labels"])).mean(), rel=1e-4)
+    assert not learner.rows_are_divisible and experiment_of(architecture).learner.rows_are_divisible
 
 
 def test_macro_f1_over_batches_is_that_of_all_their_rows():

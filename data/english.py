@@ -1,0 +1,200 @@
+"""Writes a corpus of English and four classification tasks: python -m data.english --nltk_data=DIR --out=DIR
+
+    git clone --depth=1 https://github.com/nltk/nltk_data
+    python -m data.english --nltk_data=nltk_data --out=english
+
+Writes to the new folder --out:
+
+  english.jsonl                       {"text", "source"}: news, fiction, speeches, conversations, reviews, plays
+  mr.train.jsonl, mr.test.jsonl       {"text", "label"}: positive and negative sentences of reviews (Pang & Lee 2005)
+  subj.train.jsonl, subj.test.jsonl   subjective and objective sentences (Pang & Lee 2004)
+  trec.train.jsonl, trec.test.jsonl   six types of questions (Li & Roth 2002), with the published test part
+  proscons.train.jsonl, proscons.test.jsonl   pros and cons of products (Ganapathibhotla & Liu 2008)
+
+Texts that occur twice are written once, and a text of a test part is in no training part. A fifth of a task without a
+published test part is its test part, drawn with a fixed seed: the same clone gives the same files.
+"""
+
+import itertools
+import json
+import pathlib
+import random
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+import zipfile
+from collections.abc import Iterable, Iterator
+
+from absl import flags
+
+from command.flags import parse_flags, run_command
+from contract.errors import ConfigError
+from files.atomic import write_text
+
+_FLAGS = flags.FlagValues()
+_NLTK_DATA = flags.DEFINE_string("nltk_data", None, "Folder of a clone of nltk_data.", _FLAGS, required=True)
+_OUT = flags.DEFINE_string("out", None, "New folder.", _FLAGS, required=True)
+
+_LEAST_CHARS = 200  # of a document
+_LEAST_REVIEW_CHARS = 8
+_TEST_SHARE = 0.2
+# Corpus -> the names of its files, and how many lines make a document where a file is longer than a text.
+_PLAIN = {
+    "abc": (r"abc/\w+\.txt", 12),
+    "state_union": (r"state_union/[\w-]+\.txt", None),
+    "inaugural": (r"inaugural/[\w-]+\.txt", None),
+    "webtext": (r"webtext/\w+\.txt", 80),
+    "genesis": (r"genesis/english-\w+\.txt", None),
+    "movie_reviews": (r"movie_reviews/\w+/\w+\.txt", None),
+    "switchboard": (r"switchboard/transcript", 60),
+}
+# Corpus of tagged words -> the names of its files, and what separates a word from its tag.
+_TAGGED = {
+    "brown": (r"brown/c[a-r]\d\d", "/"),
+    "masc_tagged": (r"masc_tagged/(spoken|written)/.*\.txt", "_"),
+}
+_PLAYS = ("shakespeare", r"shakespeare/\w+\.xml")
+
+Labelled = list[tuple[str, str]]  # (text, label)
+
+
+class NltkData:
+    """The corpora of a clone of nltk_data, read from their zip files."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder / "packages" / "corpora"
+
+    def files(self, corpus: str, name: str) -> Iterator[str]:
+        """Yields the texts of the files of `corpus` whose path matches the pattern `name`, sorted by path.
+
+        Raises ConfigError if the corpus is missing or has no such file.
+        """
+        path = self.folder / f"{corpus}.zip"
+        try:
+            with zipfile.ZipFile(path) as archive:
+                found = sorted(file for file in archive.namelist() if re.fullmatch(name, file))
+                if not found:
+                    raise ConfigError(f"--nltk_data: {path} has no file {name}: use a newer clone of nltk_data")
+                for file in found:
+                    yield _decoded(archive.read(file))
+        except (OSError, zipfile.BadZipFile) as error:
+            raise ConfigError(
+                f"--nltk_data={self.folder.parent.parent}: {path} cannot be read ({error}): name the folder of a clone "
+                "of github.com/nltk/nltk_data"
+            ) from None
+
+    def lines(self, corpus: str, name: str) -> list[str]:
+        """Returns the lines of the files of `corpus` whose path matches `name`, without blank ones."""
+        texts = self.files(corpus, name)
+        return [line.strip() for text in texts for line in text.splitlines() if line.strip()]
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
+
+
+def documents(data: NltkData) -> Iterator[dict[str, str]]:
+    """Yields the documents of the corpus as {"text", "source"}, each text once."""
+    seen: set[str] = set()
+    for source, texts in _texts(data):
+        for text in texts:
+            text = re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+", " ", text.replace("\r", ""))).strip()
+            if len(text) >= _LEAST_CHARS and text not in seen:
+                seen.add(text)
+                yield {"text": text, "source": source}
+
+
+def _texts(data: NltkData) -> Iterator[tuple[str, Iterable[str]]]:
+    for source, (name, lines) in _PLAIN.items():
+        whole = data.files(source, name)
+        if lines is None:
+            yield source, whole
+        else:
+            yield source, (piece for text in whole for piece in _pieces(text, lines))
+    for source, (name, separator) in _TAGGED.items():
+        yield source, (_without_tags(text, separator) for text in data.files(source, name))
+    source, name = _PLAYS
+    yield source, itertools.chain.from_iterable(map(_acts, data.files(source, name)))
+
+
+def _pieces(text: str, count: int) -> list[str]:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return ["\n".join(lines[i : i + count]) for i in range(0, len(lines), count)]
+
+
+def _without_tags(text: str, separator: str) -> str:
+    lines = (" ".join(word.rpartition(separator)[0] for word in line.split()) for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def _acts(play: str) -> Iterator[str]:
+    for act in ElementTree.fromstring(play).iter("ACT"):
+        yield "\n".join(
+            "\n".join([f"{speech.findtext('SPEAKER') or ''}:", *(line.text or "" for line in speech.iter("LINE"))])
+            for speech in act.iter("SPEECH")
+        )
+
+
+def tasks(data: NltkData) -> dict[str, tuple[Labelled, Labelled]]:
+    """Returns name -> the training and the test part of each task."""
+    polarity = [("rt-polarity.neg", "negative"), ("rt-polarity.pos", "positive")]
+    subjectivity = [("plot.tok.gt9.5000", "objective"), ("quote.tok.gt9.5000", "subjective")]
+    reviews = [("IntegratedCons.txt", "con"), ("IntegratedPros.txt", "pro")]
+    sides = [(re.sub(r"</?\w+>", "", line).strip(), side) for line, side in _labelled(data, "pros_cons", reviews)]
+    return {
+        "mr": _split(_labelled(data, "sentence_polarity", polarity)),
+        "subj": _split(_labelled(data, "subjectivity", subjectivity)),
+        "trec": _without_test(*(_questions(data.lines("qc", f"qc/{part}.txt")) for part in ("train", "test"))),
+        "proscons": _split([(text, side) for text, side in sides if len(text) > _LEAST_REVIEW_CHARS]),
+    }
+
+
+def _labelled(data: NltkData, corpus: str, files: Iterable[tuple[str, str]]) -> Labelled:
+    """Returns the lines of files, each with its file's label."""
+    return [(line, label) for name, label in files for line in data.lines(corpus, re.escape(f"{corpus}/{name}"))]
+
+
+def _questions(lines: Iterable[str]) -> Labelled:
+    """Returns the questions of lines such as "NUM:dist How far is it ?", with their coarse type."""
+    fields = (line.partition(" ") for line in lines)
+    return [(question, kind.partition(":")[0]) for kind, _, question in fields]
+
+
+def _split(texts: Labelled) -> tuple[Labelled, Labelled]:
+    """Returns a training part and a test part, which have no text in common."""
+    unique = sorted(set(texts))
+    random.Random(0).shuffle(unique)
+    count = round(_TEST_SHARE * len(unique))
+    return _without_test(unique[count:], unique[:count])
+
+
+def _without_test(train: Labelled, test: Labelled) -> tuple[Labelled, Labelled]:
+    held_out = {text for text, _ in test}
+    return [row for row in dict.fromkeys(train) if row[0] not in held_out], list(dict.fromkeys(test))
+
+
+def main() -> None:
+    """Writes the corpus and the tasks, and prints a line for each file."""
+    parse_flags(_FLAGS, __doc__)
+    out, data = pathlib.Path(_OUT.value), NltkData(pathlib.Path(_NLTK_DATA.value))
+    if out.exists():
+        raise ConfigError(f"--out={out} exists already: choose a new folder, or delete it")
+    contents: dict[str, list[dict[str, str]]] = {"english": list(documents(data))}
+    for name, parts in tasks(data).items():
+        for part, rows in zip(("train", "test"), parts, strict=True):
+            contents[f"{name}.{part}"] = [{"text": text, "label": label} for text, label in rows]
+    try:
+        out.mkdir(parents=True)
+        for name, rows in contents.items():
+            write_text(out / f"{name}.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+            size = sum(len(row["text"].encode()) for row in rows)
+            print(f"{name}.jsonl: {len(rows):,} texts, {size:,} bytes", file=sys.stderr)
+    except OSError as error:
+        raise ConfigError(f"--out={out} cannot be written: {error.strerror}") from None
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,308 @@
+"""--probe=linear: what a linear classifier reads from the frozen states of a run, beside a Transformer at its start.
+
+Each line of the files of labelled texts is an object as in data.source="jsonl":
+
+    {"text": "the plot is thin .", "label": "negative"}
+"""
+
+import dataclasses
+import functools
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh
+
+from contract.batch import Batch
+from contract.errors import ConfigError
+from data.sources.records import InvalidRecord, document_of, read_object
+from evaluation.probes.probe import Probe, check_at_least, interval_fields, mean_interval, with_interval
+from evaluation.scorer import padded_batch
+from experiment.experiment import Experiment
+from generate.prompts import denoisers_with_mode
+from generate.sampling import padded_length
+from models.config import ModelConfig
+from models.heads import mean_state, state_at
+from models.parameters import Params
+from models.transformer import bind, init_params
+from objectives.algebra.sequences import Sequences
+from objectives.objective import InputsTargets
+from objectives.rows import layout
+from objectives.rows.lengths import RowShape
+from run import sharding
+
+Pooling = Literal["mean", "first", "last"]
+_STRENGTHS = np.logspace(-4, 2, 7)  # values of C, the inverse of the L2 penalty, of which one is chosen
+_FOLDS = 5
+_SPECIAL_TOKENS = 2  # of a row: [CLS] and [SEP], or the start token and EOS
+_POSITIONS_PER_BATCH = 1 << 14
+
+
+class LabelledTexts(NamedTuple):
+    """The texts of a file and the label of each."""
+
+    texts: list[str]
+    labels: np.ndarray  # str [n]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Linear(Probe):
+    """The accuracy of a logistic regression on frozen states, for several numbers of labelled texts.
+
+    The states are those of the encoder, or of a decoder that reads the text as its inputs: bidirectionally where its
+    layout has a prefix. They are standardized, and the L2 penalty is chosen by cross-validation within the labelled
+    texts. The same regressions on the states of a Transformer with new parameters are the floor of the probe: a gain
+    over them is due to the pre-training (as in Conneau et al. 2018, "What you can cram into a single vector").
+
+    path: the file of labelled texts.
+    test: the file of the texts that accuracies are over.
+    labels: numbers of labelled texts, drawn with the shares of the classes, or "all".
+    draws: how many draws of labelled texts an accuracy is the mean of; of "all" there is one.
+    pooling: "mean", over the tokens of the row (models.heads.mean_state); "first", the state at [CLS] or at the
+        encoder's first position; "last", the state that has read the whole text: at its last token in a decoder, at
+        [SEP] or EOS in an encoder.
+    """
+
+    path: str | None = None
+    test: str | None = None
+    labels: tuple[str, ...] = ("100", "500", "all")
+    draws: int = 5
+    pooling: Pooling = "mean"
+
+    name: ClassVar = "linear"
+    reads_corpus: ClassVar = False
+    needs_language_model: ClassVar = False
+    sides: ClassVar = ()
+
+    def check(self, experiment):
+        for flag, path in (("path", self.path), ("test", self.test)):
+            if path is None:
+                raise ConfigError(
+                    f"--probe=linear needs --{flag}=FILE.jsonl, with 'text' and 'label' in each line: add it"
+                )
+        if self.pooling not in get_args(Pooling):
+            raise ConfigError(f"--pooling={self.pooling} must be {', '.join(get_args(Pooling))}")
+        if self.pooling == "first" and not experiment.model.has_encoder:
+            raise ConfigError("--pooling=first needs an encoder: a decoder's first position has not read the text")
+        check_at_least("draws", self.draws, 1)
+        if not self.labels or len(set(self.labels)) < len(self.labels):
+            raise ConfigError(f"--labels={','.join(self.labels)} must be different numbers, or all")
+        for count in self.labels:
+            if count != "all" and not (count.isdecimal() and int(count) > 0):
+                raise ConfigError(f"--labels={','.join(self.labels)}: {count!r} is neither a number above 0 nor all")
+        if self.mode is not None:
+            denoisers_with_mode(experiment, self.mode)
+        try:
+            import sklearn  # noqa: F401
+        except ImportError:
+            raise ConfigError("--probe=linear needs scikit-learn: pip install -e '.[linear]'") from None
+        self._read()
+
+    def measure(self, model, documents):
+        train, test = self._read()
+        classes, labels = np.unique(train.labels, return_inverse=True)
+        test_labels = np.searchsorted(classes, test.labels)
+        experiment, mesh = model.experiment, model.mesh
+        ids, cut = _encode(experiment, [*train.texts, *test.texts])
+        mode = self.mode or experiment.denoisers[0].mode
+        random = init_params(experiment.model, jax.random.key(0))
+        random = jax.tree.map(lambda new, trained: jax.device_put(new, trained.sharding), random, model.params)
+        of_run, of_random = (
+            pooled_states(experiment, params, mesh, ids, pooling=self.pooling, mode=mode)
+            for params in (model.params, random)
+        )
+        fields: dict[str, Any] = {
+            "path": self.path,
+            "test": self.test,
+            "texts": len(train.texts),
+            "test_texts": len(test.texts),
+            "test_texts_in_path": len(set(test.texts) & set(train.texts)),
+            "cut_texts": cut,
+            "classes": len(classes),
+            "majority_class": float(np.mean(test_labels == np.bincount(labels).argmax())),
+            "pooling": self.pooling,
+            "labels": {},
+        }
+        if mode:
+            fields["mode"] = mode
+        for name in self.labels:
+            count = self._count(name, train)
+            draws = range(1 if count == len(train.texts) else self.draws)
+            is_right = np.array(
+                [
+                    [_is_right(states, labels, test_labels, count, draw) for states in (of_run, of_random)]
+                    for draw in draws
+                ]
+            )
+            fields["labels"][name] = _accuracies(is_right)
+        return fields | interval_fields("test texts")
+
+    def _count(self, name: str, train: LabelledTexts) -> int:
+        """Returns the number of labelled texts that an entry of `labels` names."""
+        return len(train.texts) if name == "all" else int(name)
+
+    def _read(self) -> tuple[LabelledTexts, LabelledTexts]:
+        """Returns the texts of `path` and of `test`. Raises ConfigError for texts that no regression can use."""
+        assert self.path is not None and self.test is not None  # check
+        train, test = read_labelled_texts(self.path, "path"), read_labelled_texts(self.test, "test")
+        classes, sizes = np.unique(train.labels, return_counts=True)
+        if len(classes) < 2:
+            raise ConfigError(f"--path={self.path} has texts of one class, {str(classes[0])!r}: add texts of another")
+        if sizes.min() < 2:
+            alone = str(classes[sizes.argmin()])
+            raise ConfigError(f"--path={self.path} has one text of the class {alone!r}: add another")
+        for name in self.labels:
+            if not 2 * len(classes) <= self._count(name, train) <= len(train.texts):
+                raise ConfigError(
+                    f"--labels={name} must be from {2 * len(classes)}, two for each class, to {len(train.texts)}, the "
+                    f"texts of --path={self.path}"
+                )
+        if unknown := sorted({*test.labels.tolist()} - {*classes.tolist()}):
+            raise ConfigError(f"--test={self.test} has the class {unknown[0]!r}, which no text of --path has")
+        return train, test
+
+
+def read_labelled_texts(path: str, flag: str) -> LabelledTexts:
+    """Returns the labelled texts of a file, in its order.
+
+    flag: that names the file, for messages. Raises ConfigError, with the number of the line, for a line that is not a
+    labelled text, and for a file that cannot be read or has no texts.
+    """
+    texts, labels = [], []
+    try:
+        with open(os.path.expanduser(path), "rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    document = document_of(path, read_object(line), "text", may_be_blank=False)
+                    if not document.label:
+                        raise InvalidRecord("has no label")
+                except InvalidRecord as error:
+                    raise ConfigError(f"--{flag}: {path}:{number} {error}: correct that line") from None
+                texts.append(document.text)
+                labels.append(document.label)
+    except OSError as error:
+        raise ConfigError(f"--{flag}={path} cannot be read ({error.strerror}): name a JSON-lines file") from None
+    if not texts:
+        raise ConfigError(f"--{flag}={path} has no texts: write one object with 'text' and 'label' in each line")
+    return LabelledTexts(texts, np.array(labels))
+
+
+def _encode(experiment: Experiment, texts: Sequence[str]) -> tuple[list[np.ndarray], int]:
+    """Returns the ids of each text, int32 [n], cut to the rows of the run, and how many texts were cut."""
+    most = experiment.data.inputs_length - _SPECIAL_TOKENS - bool(experiment.denoisers[0].mode)
+    ids = [experiment.tokenizer.encode(text) for text in texts]
+    return [text[:most] for text in ids], sum(len(text) > most for text in ids)
+
+
+def pooled_states(
+    experiment: Experiment,
+    params: Params,
+    mesh: Mesh,
+    texts: Sequence[np.ndarray],
+    *,
+    pooling: Pooling = "mean",
+    mode: str | None = None,
+) -> np.ndarray:
+    """Returns one final state of the Transformer for each text, float32 [T, D], without dropout.
+
+    Args:
+      experiment: of the run.
+      params: of its Transformer.
+      mesh: over whose devices rows are split.
+      texts: ids, int32 [n] each.
+      pooling: see Linear.
+      mode: a mode token, which precedes each text.
+    """
+    states = np.zeros((len(texts), experiment.model.d_model), np.float32)
+    for numbers, batch in _batches(experiment, mesh, texts, mode):
+        over_rows = jax.device_put(batch, sharding.batch_sharding(mesh))
+        pooled = _pooled(experiment.model, params, over_rows, pooling=pooling)
+        states[numbers] = np.asarray(pooled)[: len(numbers)]
+    return states
+
+
+def _batches(
+    experiment: Experiment, mesh: Mesh, texts: Sequence[np.ndarray], mode: str | None
+) -> Iterator[tuple[np.ndarray, Batch]]:
+    """Yields batches of texts of similar lengths, with the numbers of their texts."""
+    model, vocab = experiment.model, experiment.vocab
+    before = [vocab.mode(mode)] if mode else []
+    lengths = np.array([len(text) + len(before) for text in texts])
+    padded = np.array([padded_length(length + _SPECIAL_TOKENS) for length in lengths.tolist()])
+    if model.positions == "learned":
+        padded = np.minimum(padded, model.max_length)
+    for width in np.unique(padded):
+        of_width = np.flatnonzero(padded == width)
+        for numbers in np.split(of_width, range(most := max(_POSITIONS_PER_BATCH // width, 1), len(of_width), most)):
+            rows, count = np.arange(len(numbers)), len(numbers)
+            tokens = np.full((count, int(lengths[numbers].max())), vocab.pad, np.int32)
+            for row, number in enumerate(numbers):
+                tokens[row, : lengths[number]] = [*before, *texts[number]]
+            end = Sequences(np.full((count, 1), vocab.eos, np.int32), np.ones(count, np.int64))
+            example = InputsTargets(Sequences(tokens, lengths[numbers]), end, np.zeros(count, np.int32))
+            shape = RowShape(model.architecture, int(width), 1, 1)
+            arguments = (example, rows, np.zeros(count, np.int32), count, shape, vocab)
+            if model.architecture == "decoder_only":
+                batch = layout.decoder_only(*arguments, bidirectional_inputs=experiment.data.bidirectional_inputs)
+            elif model.has_decoder:
+                batch = layout.encoder_decoder(*arguments)
+            else:
+                batch = layout.encoder_only(*arguments)
+            yield numbers, padded_batch(batch, mesh)[0]
+
+
+@functools.partial(jax.jit, static_argnames=("config", "pooling"))
+def _pooled(config: ModelConfig, params: Params, batch: Batch, *, pooling: Pooling) -> Array:
+    """Returns the pooled state of each row, float32 [B, D]."""
+    transformer, stack = bind(config, params), "encoder" if config.has_encoder else "decoder"
+    states_BxLxD = transformer.encode(batch) if config.has_encoder else transformer.hidden(batch)
+    segment_ids_BxL = batch[f"{stack}_segment_ids"]
+    if pooling == "mean":
+        return mean_state(states_BxLxD, segment_ids_BxL)
+    last_B = (segment_ids_BxL > 0).sum(axis=1) - 1
+    return state_at(states_BxLxD, last_B if pooling == "last" else 0 * last_B).astype(jnp.float32)
+
+
+def _is_right(states: np.ndarray, labels: np.ndarray, test_labels: np.ndarray, count: int, draw: int) -> np.ndarray:
+    """Returns whether the class of each test text is predicted, bool [T].
+
+    states: float32 [N + T, D], of the labelled and the test texts. labels: int [N]. test_labels: int [T].
+    """
+    import threadpoolctl
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_split
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    chosen = np.arange(len(labels))
+    if count < len(labels):
+        chosen, _ = train_test_split(chosen, train_size=count, stratify=labels, random_state=draw)
+    folds = StratifiedKFold(min(_FOLDS, len(chosen) // 2), shuffle=True, random_state=draw)
+    regression = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))
+    search = GridSearchCV(regression, {"logisticregression__C": _STRENGTHS}, cv=folds)
+    # More threads only wait for each other on matrices of this size.
+    with threadpoolctl.threadpool_limits(1), warnings.catch_warnings():
+        # Classes with fewer texts than folds are absent from some folds; weak penalties may not converge.
+        warnings.simplefilter("ignore")
+        search.fit(states[chosen], labels[chosen])
+    return search.predict(states[len(labels) :]) == test_labels
+
+
+def _accuracies(is_right: np.ndarray) -> dict[str, Any]:
+    """Returns the JSON fields of one number of labels. is_right: bool [draws, 2, T], of the run and at random."""
+    of_run, of_random = is_right.mean(axis=0)
+    no_strata, num_texts = np.zeros(len(of_run), int), len(of_run)
+    fields = with_interval("accuracy", float(of_run.mean()), mean_interval(of_run, no_strata))
+    fields["accuracy_stderr"] = float(of_run.std(ddof=1) / num_texts**0.5) if num_texts > 1 else None
+    fields["random_accuracy"] = float(of_random.mean())
+    fields |= with_interval("gain", float((of_run - of_random).mean()), mean_interval(of_run - of_random, no_strata))
+    if len(is_right) > 1:
+        fields["draws_sd"] = float(is_right[:, 0].mean(axis=1).std(ddof=1))
+    return fields

@@ -1,0 +1,105 @@
+"""python -m data.english: what it makes of small zip files in the layout of nltk_data."""
+
+import json
+import sys
+import zipfile
+
+import pytest
+
+from contract.errors import ConfigError
+from data import english
+
+LONG = "word " * 50
+CORPORA = {
+    "abc": {"abc/rural.txt": "\n".join(f"{k} {LONG}" for k in range(13)), "abc/README": LONG},
+    "state_union": {"state_union/1945-Truman.txt": LONG},
+    "inaugural": {"inaugural/1789-Washington.txt": f"  {LONG}\r\n\n\n\n{LONG}"},
+    "webtext": {"webtext/grail.txt": LONG.replace("word", "knight")},
+    "genesis": {"genesis/english-kjv.txt": LONG.replace("word", "light"), "genesis/finnish.txt": "sana " * 60},
+    "movie_reviews": {"movie_reviews/neg/cv000_1.txt": LONG, "movie_reviews/pos/cv001_2.txt": "caf\xe9 " * 50},
+    "switchboard": {"switchboard/transcript": LONG.replace("word", "um")},
+    "brown": {"brown/ca01": "\t".join(["The/at", "1/2/cd"] * 50), "brown/README": LONG},
+    "masc_tagged": {"masc_tagged/written/a.txt": "A_DT b_c_NN " * 60, "masc_tagged/categories.txt": LONG},
+    "shakespeare": {
+        "shakespeare/hamlet.xml": "<PLAY><ACT><SPEECH><SPEAKER>HAMLET</SPEAKER>"
+        + "<LINE>To be, or not to be</LINE>" * 20
+        + "<LINE><STAGEDIR>Exit</STAGEDIR></LINE></SPEECH></ACT></PLAY>"
+    },
+    "sentence_polarity": {
+        "sentence_polarity/rt-polarity.neg": "\n".join(f"bad {k}" for k in range(10)) + "\nboth\nboth",
+        "sentence_polarity/rt-polarity.pos": "\n".join(f"good {k}" for k in range(10)) + "\nboth",
+    },
+    "subjectivity": {
+        "subjectivity/plot.tok.gt9.5000": "\n".join(f"plot {k}" for k in range(5)),
+        "subjectivity/quote.tok.gt9.5000": "\n".join(f"quote {k}" for k in range(5)),
+    },
+    "qc": {"qc/train.txt": "NUM:dist How far ?\nHUM:ind Who ?\nHUM:ind Who ?", "qc/test.txt": "HUM:ind Who ?"},
+    "pros_cons": {
+        "pros_cons/IntegratedCons.txt": "<Cons>heavy and slow</Cons>\n<Cons>none</Cons>",
+        "pros_cons/IntegratedPros.txt": "<Pros>light and fast</Pros>",
+    },
+}
+
+
+@pytest.fixture
+def clone(tmp_path):
+    folder = tmp_path / "clone" / "packages" / "corpora"
+    folder.mkdir(parents=True)
+    for corpus, files in CORPORA.items():
+        with zipfile.ZipFile(folder / f"{corpus}.zip", "w") as archive:
+            for name, text in files.items():
+                archive.writestr(name, text.encode("latin-1" if "\xe9" in text else "utf-8"))
+    return tmp_path / "clone"
+
+
+def test_the_documents_of_each_kind_of_file(clone):
+    found: dict[str, list[str]] = {}
+    for document in english.documents(english.NltkData(clone)):
+        found.setdefault(document["source"], []).append(document["text"])
+    assert [len(text.splitlines()) for text in found["abc"]] == [12, 1]  # without the README
+    assert found["state_union"] == [LONG.strip()]
+    assert found["inaugural"] == [f"{LONG} \n\n{LONG}".replace("  ", " ").strip()]
+    assert found["movie_reviews"] == [("caf\xe9 " * 50).strip()]  # the other one is the text of state_union
+    assert found["brown"] == ["The 1/2 " * 49 + "The 1/2"]
+    assert found["masc_tagged"] == [("A b_c " * 60).strip()]
+    assert found["shakespeare"] == ["HAMLET:\n" + "To be, or not to be\n" * 19 + "To be, or not to be"]
+    assert found["genesis"] == [LONG.replace("word", "light").strip()]
+
+
+def test_a_text_of_a_test_part_is_in_no_training_part(clone):
+    found = english.tasks(english.NltkData(clone))
+    train, test = found["mr"]
+    assert len(test) == 4 and {text for text, _ in train}.isdisjoint(text for text, _ in test)
+    assert found["trec"] == ([("How far ?", "NUM")], [("Who ?", "HUM")])
+    assert sorted([*found["proscons"][0], *found["proscons"][1]]) == [
+        ("heavy and slow", "con"),
+        ("light and fast", "pro"),
+    ]
+    assert {label for _, label in [*found["subj"][0], *found["subj"][1]]} == {"objective", "subjective"}
+
+
+def run(monkeypatch, *flags):
+    monkeypatch.setattr(sys, "argv", ["english", *map(str, flags)])
+    english.main()
+
+
+def test_the_command_writes_the_same_files_again_and_replaces_none(clone, tmp_path, monkeypatch, capsys):
+    english._FLAGS.unparse_flags()
+    for out in ("a", "b"):
+        run(monkeypatch, f"--nltk_data={clone}", f"--out={tmp_path / out}")
+    files = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert files == sorted(
+        ["english.jsonl"] + [f"{n}.{p}.jsonl" for n in ("mr", "subj", "trec", "proscons") for p in ("train", "test")]
+    )
+    for name in files:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert json.loads((tmp_path / "a" / "trec.test.jsonl").read_text()) == {"text": "Who ?", "label": "HUM"}
+    assert "trec.test.jsonl: 1 texts, 5 bytes" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="exists already"):
+        run(monkeypatch, f"--nltk_data={clone}", f"--out={tmp_path / 'a'}")
+
+
+def test_a_folder_that_is_no_clone_is_named(tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match=r"abc.zip cannot be read .*clone of github.com/nltk/nltk_data"):
+        run(monkeypatch, f"--nltk_data={tmp_path}", f"--out={tmp_path / 'out'}")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,165 @@
+"""--probe=linear: states of texts, files of labelled texts, and what the regressions read."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from evaluation.probes.command import answer, check_probe
+from evaluation.probes.linear import Linear, pooled_states, read_labelled_texts
+from experiment.experiment import make_experiment
+from models.transformer import bind
+from run.restore import frozen, reading_mesh
+from tests.table import small_config
+
+STACKS = {
+    "mlm": ("mlm", "encoder_only"),
+    "clm": ("clm", "decoder_only"),
+    "prefix_lm": ("prefix_lm", "decoder_only"),
+    "span_corruption": ("span_corruption", "encoder_decoder"),
+    "electra": ("electra", "encoder_only"),
+}
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """Name of STACKS -> an experiment, random parameters of its learner and a mesh."""
+    found = {}
+
+    def run(name):
+        if name not in found:
+            experiment = make_experiment(small_config(*STACKS[name]))
+            rng = np.random.default_rng(0)
+            shapes = experiment.params_shapes
+            params = jax.tree.map(lambda s: jax.numpy.asarray(rng.normal(0, 0.3, s.shape).astype(s.dtype)), shapes)
+            found[name] = experiment, params, reading_mesh(experiment, batch_size=8)
+        return found[name]
+
+    return run
+
+
+def row(experiment, before, text, after):
+    """The fields of a row without padding, int32 [1, n]."""
+    stack = "encoder" if experiment.model.has_encoder else "decoder"
+    tokens = np.array([[*before, *text, *after]], np.int32)
+    fields = {"input_tokens": tokens, "segment_ids": np.ones_like(tokens), "positions": np.arange(tokens.size)[None]}
+    fields = {f"{stack}_{name}": value for name, value in fields.items()}
+    if experiment.model.has_prefix:
+        fields["decoder_bidirectional_mask"] = np.ones(tokens.shape, bool)
+    return fields
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_the_state_of_a_text_is_that_of_its_row_alone(runs, name):
+    """A row by hand: [CLS] text [SEP] in an encoder, the start token and the text in a decoder, text EOS in T5's."""
+    experiment, params, mesh = runs(name)
+    vocab, tokenizer = experiment.vocab, experiment.tokenizer
+    texts = [tokenizer.encode(text) for text in ("a short text", "one of more than sixteen tokens", "x")]
+    experiment, params = frozen(experiment, params)
+    transformer = bind(experiment.model, params)
+    around = {"encoder_only": ([vocab.cls], [vocab.sep]), "decoder_only": ([vocab.decoder_start], [])}
+    before, after = around.get(experiment.model.architecture, ([], [vocab.eos]))
+    expected: dict[str, list] = {"mean": [], "last": [], "first": []}
+    for text in texts:
+        fields = row(experiment, before, text, after)
+        states = transformer.encode(fields) if experiment.model.has_encoder else transformer.hidden(fields)
+        expected["mean"].append(np.asarray(states)[0].mean(axis=0))
+        expected["last"].append(np.asarray(states)[0, -1])
+        expected["first"].append(np.asarray(states)[0, 0])
+    for pooling in expected:
+        found = pooled_states(experiment, params, mesh, texts, pooling=pooling)
+        np.testing.assert_allclose(found, expected[pooling], rtol=2e-4, atol=2e-5, err_msg=pooling)
+
+
+def write(path, texts_and_labels):
+    path.write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in texts_and_labels))
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two classes of texts with different letters, 40 labelled and 30 scored; three scored texts have a wrong label."""
+    rng = np.random.default_rng(1)
+
+    def text(letters):
+        return "".join(rng.choice(list(letters), 12))
+
+    train = [(text("abcdef"), "first") if k % 2 else (text("uvwxyz"), "second") for k in range(40)]
+    test = [(text("abcdef"), "first") if k % 2 else (text("uvwxyz"), "second") for k in range(27)]
+    test += [(text("abcdef"), "second") for _ in range(3)]
+    return write(tmp_path / "train.jsonl", train), write(tmp_path / "test.jsonl", test)
+
+
+@pytest.mark.parametrize("name", ["mlm", "clm"])
+def test_separable_classes_are_read_and_the_standard_error_is_over_texts(runs, files, name):
+    experiment, params, mesh = runs(name)
+    probe = Linear(path=files[0], test=files[1], labels=("10", "all"), draws=2)
+    check_probe(probe, experiment)
+    found = answer(probe, experiment, params, None, mesh)
+    assert (found["texts"], found["test_texts"], found["classes"], found["cut_texts"]) == (40, 30, 2, 0)
+    assert found["majority_class"] in (13 / 30, 17 / 30) and found["test_texts_in_path"] == 0
+    every = found["labels"]["all"]
+    assert every["accuracy"] == pytest.approx(0.9)  # the three wrong labels
+    assert every["accuracy_stderr"] == pytest.approx((0.9 * 0.1 / 29) ** 0.5)
+    assert every["gain"] == pytest.approx(every["accuracy"] - every["random_accuracy"])
+    assert "draws_sd" not in every and "draws_sd" in found["labels"]["10"]
+    assert found["labels"]["10"]["accuracy"] > 0.7
+
+
+def test_a_text_longer_than_a_row_is_cut_and_counted(runs, files, tmp_path):
+    experiment, params, mesh = runs("mlm")
+    long = write(tmp_path / "long.jsonl", [("a" * 500, "first"), ("z" * 500, "second")])
+    found = answer(Linear(path=files[0], test=long, labels=("all",)), experiment, params, None, mesh)
+    assert found["cut_texts"] == 2 and found["labels"]["all"]["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"test": None}, "needs --test=FILE"),
+        ({"pooling": "max"}, "--pooling=max must be mean, first, last"),
+        ({"labels": ("some",)}, "'some' is neither a number above 0 nor all"),
+        ({"labels": ("5", "5")}, "must be different"),
+        ({"draws": 0}, "--draws=0 must be 1 or more"),
+        ({"mode": "[X]"}, "is not a mode of this run"),
+    ],
+)
+def test_flags_that_cannot_work_are_refused_before_a_checkpoint_is_read(runs, changes, message):
+    probe = dataclasses.replace(Linear(path="train.jsonl", test="test.jsonl"), **changes)
+    with pytest.raises(ConfigError, match=message):
+        check_probe(probe, runs("clm")[0])
+
+
+def test_a_decoder_has_no_first_state(runs):
+    with pytest.raises(ConfigError, match="needs an encoder"):
+        check_probe(Linear(path="train.jsonl", test="test.jsonl", pooling="first"), runs("clm")[0])
+
+
+@pytest.mark.parametrize(
+    "train, test, labels, message",
+    [
+        ([("x", "a"), ("y", "a")], [("x", "a")], "all", "texts of one class, 'a'"),
+        ([("x", "a"), ("y", "a"), ("z", "b")], [("x", "a")], "all", "one text of the class 'b'"),
+        ([("x", "a"), ("y", "a"), ("z", "b"), ("w", "b")], [("x", "c")], "all", "class 'c', which no text of --path"),
+        ([("x", "a"), ("y", "a"), ("z", "b"), ("w", "b")], [("x", "a")], "5", "--labels=5 must be from 4"),
+    ],
+)
+def test_labelled_texts_that_no_regression_can_use_are_refused_at_the_start(
+    runs, tmp_path, train, test, labels, message
+):
+    paths = {"path": write(tmp_path / "train.jsonl", train), "test": write(tmp_path / "test.jsonl", test)}
+    with pytest.raises(ConfigError, match=message):
+        check_probe(Linear(**paths, labels=(labels,)), runs("mlm")[0])
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [('{"text": "x"}', "file.jsonl:2 has no label"), ('{"label": "a"}', "file.jsonl:2 must be"), ("[", "is not JSON")],
+)
+def test_a_line_that_is_no_labelled_text_is_named(tmp_path, line, message):
+    (tmp_path / "file.jsonl").write_text('{"text": "x", "label": "a"}\n' + line)
+    with pytest.raises(ConfigError, match=message):
+        read_labelled_texts(str(tmp_path / "file.jsonl"), "path")
