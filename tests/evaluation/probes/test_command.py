@@ -166,7 +166,10 @@ REFUSED = {
         "objective.name='clm' on decoder_only does not train: use --probe=continuation or --probe=minimal_pairs",
     ),
     "no language model": (("simcse", "infilling"), "does not train the prediction of tokens"),
-    "unknown probe": (("clm", "likelihood"), "--probe=likelihood must be continuation, infilling, linear, minimal_pairs"),
+    "unknown probe": (
+        ("clm", "likelihood"),
+        "--probe=likelihood must be continuation, infilling, linear, minimal_pairs",
+    ),
     "flag without probe": (("clm", "", "--length=8"), "--length needs --probe: add --probe=continuation or"),
     "flag of another probe": (("clm", "continuation", "--path=x"), "--path has no effect on --probe=continuation"),
     "no pairs": (("clm", "minimal_pairs", "--path="), "--path= cannot be read"),
