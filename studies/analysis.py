@@ -248,7 +248,7 @@ class Order:
     Attributes:
       ours: first minus second.
       here: Measured.verdict of it.
-      verdict: "agrees", "disagrees", "cannot be told", "within the paper's noise" or "no spread published".
+      verdict: "agrees", "disagrees", "undecided", "within the paper's noise" or "no spread published".
     """
 
     published: Published
@@ -273,7 +273,7 @@ def published_orders(study: Study, measure: Measured) -> list[Order]:
             elif abs(result.values[first] - result.values[second]) < 2 * math.sqrt(2) * result.sd:
                 verdict = "within the paper's noise"
             else:
-                verdict = {"better": "agrees", "worse": "disagrees"}.get(measure.kind(ours), "cannot be told")
+                verdict = {"better": "agrees", "worse": "disagrees"}.get(measure.kind(ours), "undecided")
             orders.append(Order(result, first, second, ours, measure.verdict(ours), verdict))
     return orders
 

@@ -25,7 +25,8 @@ class MeasureText:
     def draw(self, out: pathlib.Path) -> None:
         """Draws the values, with floors and the value at which a run succeeds, to the folder `out`."""
         found = self.found
-        lines = {floor: summarize_floor(value).mean for floor, value in found.floors.items()}
+        means = {floor: summarize_floor(value).mean for floor, value in found.floors.items()}
+        lines = {floor: mean for floor, mean in means.items() if mean is not None}
         if found.is_success_rate:
             lines["success"] = found.fields["success_at"]
         label = f"{found.name} ({found.better} is better)"

@@ -126,7 +126,7 @@ def test_runs_without_a_value_leave_no_test_of_means():
     )
     [measure] = analyse(results)
     assert measure.to_baseline["b"].reason == "b has runs that are absent from its mean: 1 without a value"
-    assert orders_of(results) == {("b", "a"): "cannot be told"}
+    assert orders_of(results) == {("b", "a"): "undecided"}
 
 
 def test_a_verdict_below_the_detectable_difference_is_marked():
@@ -170,7 +170,7 @@ def test_families_are_measures_and_published_pairs_without_the_baseline():
     assert ("other", "good") in analyse(both)[0].pairs and ("other", "good") not in analyse(both)[1].pairs
 
 
-def test_orders_agree_disagree_or_cannot_be_told():
+def test_orders_agree_disagree_or_are_undecided():
     orders = [
         paper({"base": 80.0, "good": 81.0, "other": 79.9}, sd=0.2),  # other is within the paper's noise: 0.1 < 0.57
         paper(better_than=[("other", "good")], better="lower"),
@@ -183,7 +183,7 @@ def test_orders_agree_disagree_or_cannot_be_told():
     orders = [paper({"base": 80.0, "good": 79.0, "other": 81.0}, sd=0.2)]
     assert orders_of(make_results({"loss": VALUES}, published=orders)) == {
         ("base", "good"): "disagrees",
-        ("other", "base"): "cannot be told",
+        ("other", "base"): "undecided",
     }
 
 
@@ -199,11 +199,11 @@ def test_a_published_difference_without_a_spread_is_no_order():
     assert order.here == "better" and order.ours.sign == -1
 
 
-def test_an_order_with_a_variant_at_a_floor_cannot_be_told():
+def test_an_order_with_a_variant_at_a_floor_are_undecided():
     results = with_outcomes(
         make_results({"loss": VALUES}, published=[paper({"base": 80.0, "good": 81.0}, sd=0.1)]), floors=FLOORS
     )
-    assert orders_of(results) == {("good", "base"): "cannot be told"}
+    assert orders_of(results) == {("good", "base"): "undecided"}
 
 
 def test_margins_over_documents_are_means_over_seeds():
