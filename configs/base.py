@@ -77,7 +77,7 @@ def get_config() -> ConfigDict:
     config.data.bidirectional_inputs = True  # decoder-only: True: inputs see each other (prefix LM); False: causal
     # The split into training and held-out text. It depends on these fields and on each unit's contents alone, so runs
     # with any objective, seed and windows over a corpus hold out the same text (data/windows/split.py).
-    config.data.heldout_fraction = 0.1  # share of the units that is held out, expected; not read with heldout_path, gym
+    config.data.heldout_fraction = 0.1  # expected share of the units that is held out; not read with heldout_path
     config.data.split_seed = 0  # of the choice of the held-out units and windows; not of the run
     # The unit of the split: "file", "document", "label"; "auto": "file" (an example of a TFDS dataset), but "document"
     # for jsonl and a single file.

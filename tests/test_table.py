@@ -230,7 +230,8 @@ def test_an_example_does_not_depend_on_the_other_examples_of_its_batch(objective
 
 @every_objective
 def test_measured_corruption_rates_agree_with_the_expected_ones(objective):
-    """To within 5%, over windows long enough that rounding does not matter."""
+    """To within 5%, over windows long enough that rounding does not matter; 12%, four standard errors, of 400 rates."""
+    rel = 0.12 if getattr(objective, "mask_count", "") == "uniform" else 0.05
     expected, windows = objective.expected(), texts_of("random", (500,) * 400)
     if "selected" in expected:
         examples = result_of(objective, "corrupt", windows)
@@ -239,11 +240,11 @@ def test_measured_corruption_rates_agree_with_the_expected_ones(objective):
         masked, changed = selected & (inputs == VOCAB.mask), selected & (inputs != examples.targets)
         measured = {"selected": selected.sum() / valid.sum(), "masked": masked.sum() / selected.sum()}
         measured["random"] = (changed & ~masked).sum() / selected.sum()
-        assert measured == pytest.approx({name: expected[name] for name in measured}, rel=0.05, abs=1e-9)
+        assert measured == pytest.approx({name: expected[name] for name in measured}, rel=rel, abs=1e-9)
         expected["corrupted"] = expected["selected"] * (expected["masked"] + expected["random"])
     hidden_share = result_of(objective, "hidden_mask", windows).mean()
     if objective.covers_window and hidden_share and "corrupted" in expected:
-        assert hidden_share == pytest.approx(expected["corrupted"], rel=0.05)
+        assert hidden_share == pytest.approx(expected["corrupted"], rel=rel)
 
 
 def bert() -> Vocab:
@@ -372,7 +373,7 @@ def test_batches_are_valid_and_score_no_more_positions_than_their_bound(name, ar
     if name.startswith(("clm", "mlm:bert", "unilm", "nsp", "sop")):
         assert most == experiment.learner.setup.most_scored  # reached, so that no smaller bound would hold
     if architecture == "encoder_only" and name != "classification":
-        assert experiment.learner.num_logits(40) <= 7
+        assert experiment.learner.num_logits(40) <= (40 if name == "mlm:mlm_u" else 7)  # MLM-U may hide every token
 
 
 @pytest.mark.parametrize("packing", ["equal", "planned"])

@@ -13,4 +13,4 @@ from configs.gym.common import gym
 
 def get_config(preset: str = "clm") -> ConfigDict:
     """Returns the experiment of an objective."""
-    return gym(preset, "addition", inputs_length=20, steps=4000)
+    return gym(preset, "addition", length=12, answer=4, steps=4000)

@@ -13,4 +13,4 @@ from configs.gym.common import gym
 
 def get_config(preset: str = "clm") -> ConfigDict:
     """Returns the experiment of an objective."""
-    return gym(preset, "cfg", inputs_length=40, steps=2000)
+    return gym(preset, "cfg", length=32, answer=4, steps=2000)

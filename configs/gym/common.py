@@ -4,8 +4,8 @@ Presets:
   clm                     the next token, of prompt and answer
   sft                     the next token, of the answer alone
   prefix_lm               the rest of an instance after a random place
-  span_corruption         half of the tokens in spans of 8 on average (UL2's x2), the last one at the end of an instance
-  span_corruption_roll    the same spans at random places
+  span_corruption         one span, as long as an answer, at the end of an instance
+  span_corruption_roll    the same span at a random place (random_roll)
   multi_token_prediction  the next four tokens
   mlm, mlm_50             BERT's masks: 15% of the tokens, or 50%
   mlm_u                   masks for a share of the tokens that is drawn for each instance, uniform in [0, 1]
@@ -17,8 +17,7 @@ from ml_collections import ConfigDict
 
 from configs import architectures, base, clm, mlm, multi_token_prediction, prefix_lm, sft, span_corruption
 
-_T5 = span_corruption.get_config().objective.to_dict()
-_SPANS = _T5 | {"noise_density": 0.5, "mean_noise_span_length": 8.0}  # T5's hide less than an answer
+_SPANS = span_corruption.get_config().objective.to_dict()
 _MLM = {"name": "mlm", **mlm.VARIANTS["bert"]}
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "clm": clm.get_config().objective.to_dict(),
@@ -33,13 +32,14 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 }
 
 
-def gym(preset: str, path: str, *, inputs_length: int, steps: int, batch_size: int = 64) -> ConfigDict:
+def gym(preset: str, path: str, *, length: int, answer: int, steps: int, batch_size: int = 64) -> ConfigDict:
     """Returns the experiment that trains the objective `preset` on a task.
 
     Args:
       preset: one of OBJECTIVES.
       path: the task and its sizes, data.path.
-      inputs_length: positions of a row, which holds one instance of every objective.
+      length, answer: tokens of the longest instance, and those of them that span corruption hides. A row has 8 more
+        positions, for the special tokens of every objective.
       steps: updates.
       batch_size: rows of a batch; tasks of few instances learn in fewer passes from small ones.
 
@@ -49,11 +49,14 @@ def gym(preset: str, path: str, *, inputs_length: int, steps: int, batch_size: i
         raise ValueError(f"unknown preset {preset!r}: use {', '.join(map(repr, OBJECTIVES))}")
     config = base.get_config()
     config.objective = ConfigDict(OBJECTIVES[preset])
+    if "span" in preset:
+        config.objective.noise_density = answer / length
+        config.objective.mean_noise_span_length = float(answer)
     config.data.source = "gym"
     config.data.path = path
     config.data.documents = "whole" if preset == "sft" else "split"
     config.data.bidirectional_inputs = preset == "prefix_lm" or "span" in preset
-    config.data.inputs_length = inputs_length
+    config.data.inputs_length = length + 8
     config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 2})
     config.model.architecture = "encoder_only" if config.objective.name == "mlm" else "decoder_only"
     config.loss.z_loss = 0.0

@@ -13,4 +13,4 @@ from configs.gym.common import gym
 
 def get_config(preset: str = "clm") -> ConfigDict:
     """Returns the experiment of an objective."""
-    return gym(preset, "mqar", inputs_length=36, steps=2000)
+    return gym(preset, "mqar", length=26, answer=4, steps=2000)

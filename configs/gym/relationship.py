@@ -13,4 +13,4 @@ from configs.gym.common import gym
 
 def get_config(preset: str = "clm") -> ConfigDict:
     """Returns the experiment of an objective."""
-    return gym(preset, "relationship", inputs_length=20, steps=5000, batch_size=16)
+    return gym(preset, "relationship", length=11, answer=4, steps=5000, batch_size=16)

@@ -13,4 +13,4 @@ from configs.gym.common import gym
 
 def get_config(preset: str = "clm") -> ConfigDict:
     """Returns the experiment of an objective."""
-    return gym(preset, "reversal", inputs_length=16, steps=5000, batch_size=16)
+    return gym(preset, "reversal", length=8, answer=3, steps=5000, batch_size=16)

@@ -13,4 +13,4 @@ from configs.gym.common import gym
 
 def get_config(preset: str = "clm") -> ConfigDict:
     """Returns the experiment of an objective."""
-    return gym(preset, "selective_copy", inputs_length=52, steps=2000)
+    return gym(preset, "selective_copy", length=41, answer=8, steps=2000)

@@ -13,4 +13,4 @@ from configs.gym.common import gym
 
 def get_config(preset: str = "clm") -> ConfigDict:
     """Returns the experiment of an objective."""
-    return gym(preset, "star_graph", inputs_length=40, steps=4000)
+    return gym(preset, "star_graph", length=32, answer=5, steps=4000)

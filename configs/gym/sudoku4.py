@@ -13,4 +13,4 @@ from configs.gym.common import gym
 
 def get_config(preset: str = "clm") -> ConfigDict:
     """Returns the experiment of an objective."""
-    return gym(preset, "sudoku4", inputs_length=44, steps=4000)
+    return gym(preset, "sudoku4", length=33, answer=16, steps=4000)

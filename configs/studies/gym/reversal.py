@@ -17,6 +17,6 @@ def get_study():
         tokens=500_000,
         measures={"forward": exact_match("forward"), "backward": exact_match("backward")},
         notes="Of each fact with one order, one of four wordings is not trained on and is asked, in the order of the "
-        "training text (forward) and in the other (backward). Without random_roll the last tokens of every "
-        "instance are hidden, as with UL2's x3, and never the first ones.",
+        "training text (forward) and in the other (backward). Without random_roll the end of every "
+        "instance is hidden, as with UL2's x3, and never its start.",
     )
