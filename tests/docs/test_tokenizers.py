@@ -1,5 +1,6 @@
 """The commands of docs/tokenizers.md that train a tokenizer, run as written with a smaller vocabulary."""
 
+import json
 import re
 import shlex
 
@@ -18,10 +19,12 @@ def test_the_commands_that_train(corpus, tmp_path, monkeypatch, capsys):
     pytest.importorskip("tokenizers")
     texts = [path.read_text() for path in sorted((corpus / "text").iterdir())]
     (tmp_path / "corpus.txt").write_text("\n\n".join(texts)[:300_000])
+    (tmp_path / "english").mkdir()
+    (tmp_path / "english" / "english.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
     monkeypatch.chdir(tmp_path)
     text = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
     commands = re.findall(r"^    python -m data\.train_tokenizer (.*)$", text, re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         train_tokenizer.main(
             ["train_tokenizer", *shlex.split(re.sub(r"--vocab_size=\d+", "--vocab_size=600", command))]
@@ -31,4 +34,4 @@ def test_the_commands_that_train(corpus, tmp_path, monkeypatch, capsys):
         assert vocab.content_end == 600
         assert ("[MASK]" in dict(vocab.own_names).values()) == out.endswith(".json")
     # WordPiece's are not.
-    assert capsys.readouterr().out.count("all texts are the same") == 3
+    assert capsys.readouterr().out.count("all texts are the same") == 4
