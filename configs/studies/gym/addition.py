@@ -5,6 +5,7 @@
 data/sources/gym/addition.py describes the task.
 """
 
+from configs.studies.base import success_rate
 from configs.studies.gym.common import exact_match, gym_study
 
 
@@ -15,6 +16,10 @@ def get_study():
         ("clm", "sft", "mlm_50", "mlm_u"),
         question="Which objectives add, with and without carries?",
         tokens=2_000_000,
-        measures={"carry": exact_match("carry"), "no_carry": exact_match("no_carry")},
+        measures={
+            "carry": exact_match("carry"),
+            "no_carry": exact_match("no_carry"),
+            "solved": success_rate(exact_match(), at=0.9),
+        },
         notes="A sum is written from its most significant digit; an encoder may fill in another digit first.",
     )

@@ -5,6 +5,7 @@
 data/sources/gym/cfg.py describes the task.
 """
 
+from configs.studies.base import success_rate
 from configs.studies.gym.common import exact_match, gym_study
 
 
@@ -15,6 +16,6 @@ def get_study():
         ("clm", "span_corruption", "mlm", "mlm_u"),
         question="Which objectives end a word of a context-free language?",
         tokens=2_000_000,
-        measures={"exact": exact_match()},
+        measures={"exact": exact_match(), "solved": success_rate(exact_match(), at=0.9)},
         notes="The length of a word leaves one end that makes it grammatical.",
     )

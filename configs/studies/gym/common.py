@@ -1,4 +1,4 @@
-"""What the studies of the gym have in common: one small model, eight seeds, and the share of exact answers."""
+"""What the studies of the gym have in common: one small model, and the share of exact answers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,6 @@ def gym_study(
         budget=raw_tokens(tokens),
         measures=measures,
         overrides=SHORT_RUNS,
-        seeds=8,
         published=published,
         notes=notes,
         # What an objective brings with it: its layout, and rows of whole instances for answers alone.

@@ -5,7 +5,7 @@
 data/sources/gym/retrieval.py describes the task.
 """
 
-from configs.studies.base import published
+from configs.studies.base import published, success_rate
 from configs.studies.gym.common import exact_match, gym_study
 
 
@@ -16,7 +16,11 @@ def get_study():
         ("clm", "mlm", "mlm_50", "mlm_u"),
         question="Are values found by their keys, and keys by their values?",
         tokens=500_000,
-        measures={"forward": exact_match("forward"), "backward": exact_match("backward")},
+        measures={
+            "forward": exact_match("forward"),
+            "backward": exact_match("backward"),
+            "backward_learned": success_rate(exact_match("backward"), at=0.1),
+        },
         published=[
             published(
                 "Kitouni et al. (2024), arXiv 2406.05183, section 3.1; sizes are not given, so signs are compared",

@@ -5,7 +5,7 @@
 data/sources/gym/star_graph.py describes the task.
 """
 
-from configs.studies.base import published
+from configs.studies.base import published, success_rate
 from configs.studies.gym.common import exact_match, gym_study
 
 
@@ -16,7 +16,7 @@ def get_study():
         ("sft", "clm", "multi_token_prediction", "mlm_u"),
         question="Which objectives find the path to the end of an arm of a star?",
         tokens=2_000_000,
-        measures={"exact": exact_match()},
+        measures={"exact": exact_match(), "solved": success_rate(exact_match(), at=0.9)},
         published=[
             published(
                 "Token order prediction, arXiv 2508.19228: G(3,3), 300,000 graphs; next token 33.8, four tokens 100",

@@ -5,7 +5,7 @@
 data/sources/gym/sudoku4.py describes the task.
 """
 
-from configs.studies.base import published
+from configs.studies.base import published, success_rate
 from configs.studies.gym.common import exact_match, gym_study
 
 
@@ -18,6 +18,7 @@ def get_study():
         tokens=2_000_000,
         measures={
             "exact": exact_match(),
+            "solved": success_rate(exact_match(), at=0.9),
             "left_to_right": exact_match(order="left_to_right", only=("mlm_u", "mlm_50")),
             "once": exact_match(order="once", only=("mlm_u", "mlm_50")),
         },
