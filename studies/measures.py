@@ -17,6 +17,8 @@ from evaluation.probes import PROBES
 from evaluation.probes.command import answer, check_probe
 from evaluation.probes.exact_match import ExactMatch
 from evaluation.probes.heldout_text import Infilling
+from evaluation.probes.linear import Linear
+from evaluation.probes.probe import Probe
 from experiment.config import from_mapping
 from experiment.experiment import Experiment
 from generate.prompts import max_answer_length, not_a_language_model, read_prompt
@@ -67,6 +69,7 @@ class Trained:
 
     def __init__(self, workdir: Workdir, start: Workdir | None, fine_tunings: Mapping[str, Workdir]):
         self.workdir, self.fine_tunings, self._start = workdir, fine_tunings, start
+        self._answers: dict[str, Mapping[str, Any]] = {}
 
     @functools.cached_property
     def lines(self) -> list[dict[str, Any]]:
@@ -92,6 +95,15 @@ class Trained:
     def params(self) -> Params:
         """The parameters of the last step."""
         return load_params(self.experiment, self.workdir.path, mesh=self.mesh)[0]
+
+    def answer(self, probe: Probe, config: str, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the answer of a probe of the run's model under a config; measures of equal probes share it."""
+        key = repr((probe, config, overrides))
+        if key not in self._answers:
+            experiment, params = self.under(config, overrides)
+            corpora = make_run(experiment, mesh=self.mesh).corpora if probe.reads_corpus else None
+            self._answers[key] = answer(probe, experiment, params, corpora, self.mesh)
+        return self._answers[key]
 
     def under(self, config: str, overrides: Mapping[str, Any]) -> tuple[Experiment, Params]:
         """The run's model under another config, with its parameters; under its own if `config` is ""."""
@@ -205,6 +217,8 @@ class ProbeMetric(Measure):
         known, example = None, "bits_per_byte"
         if isinstance(probe, Infilling):
             known, example = [["spans", str(span)] for span in probe.spans], "spans.8.bits_per_byte"
+        elif isinstance(probe, Linear):
+            known, example = [["labels", count] for count in probe.labels], f"labels.{probe.labels[-1]}.accuracy"
         elif isinstance(probe, ExactMatch) and (groups := probe.groups(experiment)) is not None:
             known = [[], *(["groups", group] for group in groups)]
             example = ".".join([*known[-1], "exact_match"])
@@ -215,10 +229,7 @@ class ProbeMetric(Measure):
             )
 
     def measure(self, name, trained):
-        probe = self._probe()
-        experiment, params = trained.under(self.config, self.overrides)
-        corpora = make_run(experiment, mesh=trained.mesh).corpora if probe.reads_corpus else None
-        line = answer(probe, experiment, params, corpora, trained.mesh)
+        line = trained.answer(self._probe(), self.config, self.overrides)
         return _measured(line, self.metric, name)
 
 

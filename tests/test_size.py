@@ -25,7 +25,7 @@ CODE = {
     "cloze": 360,
     "cluster": 400,
     "command": 380,
-    "configs": 1_930,
+    "configs": 1_980,
     "contract": 350,
     "data": 4_760,
     "evaluation": 2_180,

@@ -13,7 +13,7 @@ LAYOUTS = {
     "spans": (SPANS, "encoder_decoder", {}),
     "mass": (MASS | {"targets": "full"}, "encoder_decoder", {}),
     "mlm": ("mlm", "encoder_only", {}),
-    "classification": ({"name": "classification", "classes": ("a", "b")}, "decoder_only", {}),
+    "classification": ({"name": "classification", "classes": ("a", "b"), "pooling": "position"}, "decoder_only", {}),
 }
 TEXT = "def f(x): x = y"  # few lengths and numbers of rows, so that few programs are compiled
 CONTEXTS = ["def f(x):", "a", TEXT, "def f(x):"]

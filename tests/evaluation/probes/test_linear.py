@@ -7,12 +7,14 @@ import jax
 import numpy as np
 import pytest
 
+from configs.studies.base import probe
 from contract.errors import ConfigError
 from evaluation.probes.command import answer, check_probe
 from evaluation.probes.linear import Linear, pooled_states, read_labelled_texts
 from experiment.experiment import make_experiment
 from models.transformer import bind
 from run.restore import frozen, reading_mesh
+from studies.measures import Trained, make_measure
 from tests.table import small_config
 
 STACKS = {
@@ -96,9 +98,9 @@ def files(tmp_path):
 @pytest.mark.parametrize("name", ["mlm", "clm"])
 def test_separable_classes_are_read_and_the_standard_error_is_over_texts(runs, files, name):
     experiment, params, mesh = runs(name)
-    probe = Linear(path=files[0], test=files[1], labels=("10", "all"), draws=2)
-    check_probe(probe, experiment)
-    found = answer(probe, experiment, params, None, mesh)
+    linear = Linear(path=files[0], test=files[1], labels=("10", "all"), draws=2)
+    check_probe(linear, experiment)
+    found = answer(linear, experiment, params, None, mesh)
     assert (found["texts"], found["test_texts"], found["classes"], found["cut_texts"]) == (40, 30, 2, 0)
     assert found["majority_class"] in (13 / 30, 17 / 30) and found["test_texts_in_path"] == 0
     every = found["labels"]["all"]
@@ -130,9 +132,9 @@ def test_a_text_longer_than_a_row_is_cut_and_counted(runs, files, tmp_path):
     ],
 )
 def test_flags_that_cannot_work_are_refused_before_a_checkpoint_is_read(runs, changes, message):
-    probe = dataclasses.replace(Linear(path="train.jsonl", test="test.jsonl"), **changes)
+    linear = dataclasses.replace(Linear(path="train.jsonl", test="test.jsonl"), **changes)
     with pytest.raises(ConfigError, match=message):
-        check_probe(probe, runs("clm")[0])
+        check_probe(linear, runs("clm")[0])
 
 
 def test_a_decoder_has_no_first_state(runs):
@@ -165,3 +167,31 @@ def test_a_line_that_is_no_labelled_text_is_named(tmp_path, line, message):
     (tmp_path / "file.jsonl").write_text('{"text": "x", "label": "a"}\n' + line)
     with pytest.raises(ConfigError, match=message):
         read_labelled_texts(str(tmp_path / "file.jsonl"), "path")
+
+
+LINE = {
+    "labels": {
+        "10": {"accuracy": 0.7, "accuracy_stderr": 0.02, "floors": {"majority class": 0.5, "random Transformer": 0.6}},
+        "all": {"accuracy": 0.9, "accuracy_stderr": 0.01, "floors": {"majority class": 0.5, "random Transformer": 0.8}},
+    }
+}
+
+
+def test_measures_of_a_study_name_a_number_of_labels_and_share_one_answer(runs, files, monkeypatch):
+    experiment, params, mesh = runs("mlm")
+    fields = dict(path=files[0], test=files[1], labels=("10", "all"), draws=2)
+    measures = {
+        n: make_measure(n, probe("linear", f"labels.{n}.accuracy", better="higher", **fields)) for n in ("10", "all")
+    }
+    trained = Trained(None, None, {})
+    vars(trained).update(experiment=experiment, params=params, mesh=mesh)
+    calls = []
+    monkeypatch.setattr(Linear, "measure", lambda *_: calls.append(1) or LINE)
+    for name, measure in measures.items():
+        measure.check(experiment)
+        found = measure.measure(name, trained)
+        assert found.value == LINE["labels"][name]["accuracy"] and found.floors == LINE["labels"][name]["floors"]
+        assert found.margin == LINE["labels"][name]["accuracy_stderr"]
+    assert len(calls) == 1
+    with pytest.raises(ConfigError, match=r"name it as in 'labels\.all\.accuracy'"):
+        make_measure("m", probe("linear", "labels.500.accuracy", better="higher", **fields)).check(experiment)
