@@ -118,7 +118,7 @@ def parse_flags(
     sys.modules.pop("config_config", None)
     try:
         rest = flag_values(argv)
-    except Exception as error:  # a config file is a program and can raise anything
+    except (Exception, SystemExit) as error:  # a config file is a program and can raise anything
         raise ConfigError(_one_line(error, argv)) from error
     check_given_once(flag_values)
     if any(name.startswith("config.") for name in flag_values):
@@ -277,7 +277,7 @@ def _file_fields(program: str, name: str) -> dict[str, Any]:
     return config_fields(flag_values)
 
 
-def _one_line(error: Exception, argv: list[str]) -> str:
+def _one_line(error: BaseException, argv: list[str]) -> str:
     missing = re.match(r"flag --(\w+)=None: Flag --\w+ must have a value other than None", str(error))
     if missing:
         return f"--{missing[1]} is missing: write --{missing[1]}=..."
@@ -295,6 +295,8 @@ def _one_line(error: Exception, argv: list[str]) -> str:
             f"--config={name} names a preset, and {name.partition(':')[0]} has none: remove :{name.partition(':')[2]}"
         )
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, SystemExit):
+        lines = [f"it ends the program, with the status {error.code}"]
     where = "".join(f"--config={name}: " for name in itertools.islice(_config_arguments(argv), 1))
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
         with contextlib.suppress(Exception):  # where the file itself raised the error, it does so again

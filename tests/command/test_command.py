@@ -118,3 +118,10 @@ def test_another_flag_is_not_the_value_of_config(arguments):
 def test_a_preset_of_a_config_without_presets_is_named():
     with pytest.raises(ConfigError, match=r"--config=configs/base.py:x names a preset, .* has none: remove :x"):
         parsed_with_config("--config=configs/base.py:x")
+
+
+@pytest.mark.parametrize("body", ["def get_config():\n    sys.exit(0)\n", "sys.exit(0)\n"])
+def test_a_config_that_ends_the_program_is_an_error(body, tmp_path):
+    (tmp_path / "ends.py").write_text(f"import sys\n\n{body}")
+    with pytest.raises(ConfigError, match=r"^--config=.*ends.py: it ends the program, with the status 0$"):
+        parsed_with_config(f"--config={tmp_path / 'ends.py'}")
