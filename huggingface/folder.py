@@ -53,10 +53,10 @@ class Tensors(Mapping[str, np.ndarray]):
         path = self._files[name]
         with _opened(path, self._where) as file:
             dtype = file.get_slice(name).get_dtype()
-            if dtype.startswith("F") and dtype not in ("F64", "F32", "F16"):
+            if dtype not in ("F64", "F32", "F16", "BF16"):
                 raise ConfigError(
-                    f"{self._where}: tensor {name} of {path.name} is quantized to {dtype}, which is not supported: "
-                    "write the folder again in float32, float16 or bfloat16"
+                    f"{self._where}: tensor {name} of {path.name} has the type {dtype}, and weights are read as F64, "
+                    "F32, F16 or BF16: write the folder again in float32, float16 or bfloat16"
                 )
             tensor = file.get_tensor(name)
         is_half = tensor.dtype == np.float16 or tensor.dtype.name == "bfloat16"
