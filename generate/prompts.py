@@ -16,6 +16,7 @@ from objectives.objective import InputsTargets
 from objectives.prompting import Prompting, Task
 from objectives.rows import layout
 from objectives.rows.lengths import RowShape
+from run.restore import not_a_language_model
 
 _SENTINEL = re.compile(re.escape(sentinel_name(0)).replace("0", r"\d+"))
 TASKS: tuple[Task, ...] = ("respond", "continue", "infill_middle", "infill_spans", "infill_tokens", "rewrite")
@@ -165,13 +166,6 @@ def check_length(needed: int, available: int, field: str, where: str = "--prompt
         raise ConfigError(
             f"{where} has {needed} tokens, special tokens included, but {field} allows {available}: shorten the prompt"
         )
-
-
-def not_a_language_model(experiment: Experiment) -> ConfigError:
-    """Returns the error for a run that does not train the prediction of tokens."""
-    return ConfigError(
-        f"objective.name={experiment.objective_name!r} does not train the prediction of tokens: choose another run"
-    )
 
 
 def _with_general_names(text: str, vocab: Vocab) -> str:

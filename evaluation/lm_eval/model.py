@@ -23,10 +23,10 @@ from data.tokenizers.tokenizer import Tokenizer
 from evaluation.likelihood import Likelihood, Pair, continuation_denoiser, continuations, encode_pair, fits, most
 from evaluation.scorer import LanguageModel, hide
 from experiment.experiment import Experiment
-from generate.prompts import Prompt, not_a_language_model, prompt_length
+from generate.prompts import Prompt, prompt_length
 from generate.sampling import Answer, Request, Sampling, generate_answers
 from objectives import Denoiser
-from run.restore import language_model, load_experiment, load_params, reading_mesh
+from run.restore import language_model, load_experiment, load_params, not_a_language_model, reading_mesh
 
 NAME = "cloze"
 _REQUESTS_AT_A_TIME = 512  # results of so many requests are cached together
