@@ -22,7 +22,6 @@ from evaluation.likelihood import Likelihood
 from evaluation.scorer import LanguageModel
 from evaluation.texts import Text, TextLoss, batch_of, takes_pairs, text_losses, text_windows
 from experiment.experiment import Experiment
-from generate.prompts import not_a_language_model
 from generate.texts import (
     Filled,
     Generated,
@@ -283,10 +282,7 @@ class Model:
 
     @functools.cached_property
     def _language_model(self) -> LanguageModel:
-        trained = language_model(self.experiment, self.params)
-        if trained is None:
-            raise not_a_language_model(self.experiment)
-        return LanguageModel(*trained, self.mesh)
+        return LanguageModel(*language_model(self.experiment, self.params), self.mesh)
 
     def _pairs(
         self, prompts: str | Sequence[str], continuations: str | Sequence[str]

@@ -17,26 +17,16 @@ unigram entropy is 3.236.
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base, machines, recipes
+from configs import architectures, base, machines, mlm, recipes
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
     """Returns the experiment at a preset."""
     config = base.get_config()
     config.objective = ConfigDict(
-        {
-            "name": "electra",
-            "mask_rate": 0.15,
-            "mask_token_rate": 0.85,
-            "random_token_rate": 0.0,
-            "mask_count": "rounded",
-            "mask_unit": "token",
-            "ngram_weights": (1.0,),
-            "generator_size": 0.25,
-            "generator_weight": 1.0,
-            "discriminator_weight": 50.0,
-            "temperature": 1.0,
-        }
+        mlm.VARIANTS["bert"]
+        | dict(name="electra", mask_token_rate=0.85, random_token_rate=0.0)
+        | dict(generator_size=0.25, generator_weight=1.0, discriminator_weight=50.0, temperature=1.0)
     )
     config.loss.z_loss = 0.0
     config.model.update(architectures.TINY_ENCODER)

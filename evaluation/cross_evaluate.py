@@ -16,7 +16,7 @@ from learners.classification import ClassificationLearner
 from models.config import ModelConfig
 from models.parameters import array_types
 from models.transformer import Params
-from run.restore import config_for_reading
+from run.restore import config_for_reading, not_a_language_model
 
 # Of config.data: under another split, text that the run trained on is scored.
 RUN_FIELDS = ("heldout_fraction", "split_seed", "split_by", "heldout")
@@ -77,9 +77,7 @@ def _language_model(run: Experiment, params: Params) -> tuple[ModelConfig, Param
     """Returns the model of `run` that predicts tokens, and its parameters, which may be shapes."""
     model_and_params = run.learner.language_model(params)
     if model_and_params is None:
-        raise ConfigError(
-            f"objective.name={run.objective_name!r} does not train the prediction of tokens: choose another run"
-        )
+        raise not_a_language_model(run)
     return model_and_params
 
 

@@ -1,7 +1,7 @@
 """Log-likelihoods of given texts under a run's language model, batched.
 
     continuations(model, [encode_pair(tokenizer, context, continuation), ...])   log p(continuation | context)
-    rolling(model, [encode(tokenizer, text), ...])                               log p(text), of any length
+    rolling(model, [tokenizer.encode(text), ...])                                log p(text), of any length
     pseudo(model, pairs)                 each token given all other tokens (Salazar et al. 2020), for masked models
 
 The model reads the context as it reads a text to continue in training: a causal model as the start of its targets,
@@ -19,7 +19,7 @@ from contract.errors import ConfigError
 from data.tokenizers.tokenizer import Tokenizer
 from evaluation.scorer import Example, LanguageModel, find_denoiser, hide
 from experiment.experiment import Experiment
-from generate.prompts import denoisers_with_mode, encode, first_denoiser
+from generate.prompts import denoisers_with_mode, first_denoiser
 from objectives import Denoiser
 
 
@@ -54,8 +54,7 @@ def encode_pair(tokenizer: Tokenizer, context: str, continuation: str, *, where:
 
     Raises ConfigError for text that is not valid Unicode; `where` names it.
     """
-    nothing = np.zeros(0, np.int32)
-    whole, alone = (encode(tokenizer, text, nothing, where=where) for text in (context + continuation, context))
+    whole, alone = (tokenizer.encode_with_specials(text, (), where=where) for text in (context + continuation, context))
     length = min(len(whole), len(alone))
     differs = np.flatnonzero(whole[:length] != alone[:length])
     return Pair(*np.split(whole, [int(differs[0]) if len(differs) else length]))

@@ -20,7 +20,6 @@ from contract.errors import ConfigError
 from contract.windows import Windows, WindowSpec
 from evaluation.scorer import padded_batch
 from experiment.experiment import Experiment
-from generate.prompts import encode
 from models.parameters import Params
 from run import sharding
 from run.compiled_run import on_mesh
@@ -192,7 +191,6 @@ def row_losses(experiment: Experiment, params: Params, mesh: Mesh, batch: Batch)
 
 def _tokens(experiment: Experiment, text: Text, has_prompt: bool, where: str) -> tuple[np.ndarray, int]:
     """Returns the ids of a text, and the number of those of its prompt."""
-    nothing = np.zeros(0, np.int32)
     is_pair = isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(part, str) for part in text)
     if is_pair != has_prompt or not (is_pair or isinstance(text, str | np.ndarray)):
         expected = "a pair of strings, a prompt and its response" if has_prompt else "a string or an array of ids"
@@ -203,7 +201,7 @@ def _tokens(experiment: Experiment, text: Text, has_prompt: bool, where: str) ->
         parts = [text.astype(np.int32)]
     else:
         strings = text if is_pair else [text]
-        parts = [encode(experiment.tokenizer, part, nothing, where=where) for part in strings]
+        parts = [experiment.tokenizer.encode_with_specials(part, (), where=where) for part in strings]
     ids = np.concatenate(parts)
     if not len(ids):
         raise ConfigError(f"{where} is empty: remove it")

@@ -23,7 +23,6 @@ from command.program import plural
 from contract.errors import ConfigError
 from files.atomic import check_output, writing
 from generate.fill_masks import candidates_line
-from generate.prompts import not_a_language_model
 from generate.sample import printable
 from generate.sampling import Request
 from generate.texts import (
@@ -80,8 +79,6 @@ def main() -> None:
         _print_note(note)
     params, _ = load_params(experiment, workdir, _STEP.value)
     trained = language_model(experiment, params)
-    if trained is None:
-        raise not_a_language_model(experiment)
     answers = itertools.chain.from_iterable(answer_texts(*trained, texts, read, options, _BATCH_SIZE.value))
     if experiment.model.has_decoder:
         lines = _generated_lines(answers, read[0], options, experiment.tokenizer.decode(read[0].prompt.text))

@@ -13,7 +13,7 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab
 from data.tokenizers.tokenizer import Tokenizer
 from experiment.experiment import Experiment
-from generate.prompts import check_length, encode, not_a_language_model, to_sequences
+from generate.prompts import check_length, to_sequences
 from generate.sampling import allowed_tokens, padded_length, padded_rows
 from models.config import ModelConfig
 from models.parameters import Params
@@ -23,6 +23,7 @@ from objectives.objective import Masked
 from objectives.prompting import FillMasks
 from objectives.rows import layout
 from objectives.rows.lengths import RowShape
+from run.restore import not_a_language_model
 
 
 def read_masked_prompt(experiment: Experiment, text: str, where: str = "--prompt") -> np.ndarray:
@@ -34,7 +35,7 @@ def read_masked_prompt(experiment: Experiment, text: str, where: str = "--prompt
     vocab, prompting = experiment.vocab, experiment.denoisers[0].objective.prompting
     if prompting is None:
         raise not_a_language_model(experiment)
-    ids = encode(experiment.tokenizer, text, prompting.special_tokens(vocab), where)
+    ids = experiment.tokenizer.encode_with_specials(text, prompting.special_tokens(vocab), where=where)
     if vocab.mask not in ids:
         mask = vocab.names()[vocab.mask]
         raise ConfigError(f"{where} has no {mask}, and this run's model fills in masks: write {mask} for each token")

@@ -9,7 +9,6 @@ import numpy as np
 from contract.batch import Batch
 from contract.errors import ConfigError
 from contract.vocab import Vocab, sentinel_name
-from data.tokenizers.tokenizer import Tokenizer
 from experiment.experiment import Experiment
 from objectives import Denoiser
 from objectives.algebra.sequences import Sequences
@@ -17,6 +16,7 @@ from objectives.objective import InputsTargets
 from objectives.prompting import Prompting, Task
 from objectives.rows import layout
 from objectives.rows.lengths import RowShape
+from run.restore import not_a_language_model
 
 _SENTINEL = re.compile(re.escape(sentinel_name(0)).replace("0", r"\d+"))
 TASKS: tuple[Task, ...] = ("respond", "continue", "infill_middle", "infill_spans", "infill_tokens", "rewrite")
@@ -79,7 +79,7 @@ def read_prompt(
         first = sentinel_name(0)
         notes.append(f"{denoiser.name} fills in spans and the prompt marks none, so {first} was appended to the prompt")
         text += first
-    tokens = encode(tokenizer, text, prompting.special_tokens(vocab), where)
+    tokens = tokenizer.encode_with_specials(text, prompting.special_tokens(vocab), where=where)
     return make_prompt(denoiser, tokens, vocab), notes
 
 
@@ -160,44 +160,12 @@ def lay_out_rows(experiment: Experiment, examples: InputsTargets, inputs_length:
     )
 
 
-def encode(tokenizer: Tokenizer, text: str, special_tokens: np.ndarray, where: str = "--prompt") -> np.ndarray:
-    """Returns the ids of `text`, int32 [n], in which only the names of `special_tokens`, int [n], are special tokens.
-
-    The names are those of Vocab.ids_by_name: "[MASK]", and "<mask>" if the tokenizer's model has this name. Other text
-    that looks like a special token is ordinary text, as in training. A space before a mask or a sentinel is part of
-    what the token hides, where the tokenizer's words begin with their space (Tokenizer.takes_space_before).
-
-    Raises ConfigError for text that is not valid Unicode; `where` names the text.
-    """
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ConfigError(f"{where} is not valid UTF-8 at character {error.start}") from None
-    allowed = set(special_tokens.tolist())
-    ids = {name: id_ for name, id_ in tokenizer.vocab.ids_by_name().items() if id_ in allowed}
-    if not ids:
-        return tokenizer.encode(text)
-    longest_first = sorted(ids, key=len, reverse=True)
-    parts = re.split(f"({'|'.join(map(re.escape, longest_first))})", text)  # text and special tokens alternate
-    for k in range(0, len(parts) - 1, 2):
-        parts[k] = tokenizer.without_space_before(parts[k], ids[parts[k + 1]])
-    encoded = [[ids[part]] if k % 2 else tokenizer.encode(part) for k, part in enumerate(parts)]
-    return np.concatenate(encoded).astype(np.int32)
-
-
 def check_length(needed: int, available: int, field: str, where: str = "--prompt") -> None:
     """Raises ConfigError if a prompt needs more positions than `field` makes available; `where` names the prompt."""
     if needed > available:
         raise ConfigError(
             f"{where} has {needed} tokens, special tokens included, but {field} allows {available}: shorten the prompt"
         )
-
-
-def not_a_language_model(experiment: Experiment) -> ConfigError:
-    """Returns the error for a run that does not train the prediction of tokens."""
-    return ConfigError(
-        f"objective.name={experiment.objective_name!r} does not train the prediction of tokens: choose another run"
-    )
 
 
 def _with_general_names(text: str, vocab: Vocab) -> str:

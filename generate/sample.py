@@ -28,10 +28,9 @@ def sample_for_display(run: CompiledRun, params: Params) -> str:
     """
     if jax.process_count() > 1:
         return "no sample: a run of several processes does not generate; use python -m train.generate"
-    trained = language_model(run.experiment, params)
-    if trained is None:
+    if run.experiment.learner.language_model(params) is None:
         return "no sample: this objective does not train the prediction of tokens"
-    experiment, params = trained
+    experiment, params = language_model(run.experiment, params)
     denoiser = experiment.denoisers[0]
     prompting, vocab = denoiser.objective.prompting, experiment.vocab
     if prompting.task == "respond":

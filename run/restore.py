@@ -103,15 +103,24 @@ def _load_params(shapes: Params, workdir: Workdir | str, step: int | None, mesh:
         return checkpoints.restore_params(abstract(shapes, sharding.shardings(mesh, shapes)), step)
 
 
-def language_model(experiment: Experiment, params: Params) -> tuple[Experiment, Params] | None:
+def not_a_language_model(experiment: Experiment) -> ConfigError:
+    """Returns the error for a run that does not train the prediction of tokens."""
+    return ConfigError(
+        f"objective.name={experiment.objective_name!r} does not train the prediction of tokens: choose another run"
+    )
+
+
+def language_model(experiment: Experiment, params: Params) -> tuple[Experiment, Params]:
     """Returns the experiment with the learner's language model as `model`, and that model's parameters.
 
-    None if the learner has no language model. The model's attention is XLA's, which runs on parameters with any
-    sharding; the other kernels would have to be split over devices first.
+    The model's attention is XLA's, which runs on parameters with any sharding; the other kernels would have to be split
+    over devices first.
+
+    Raises ConfigError if the learner has no language model.
     """
     model_and_params = experiment.learner.language_model(params)
     if model_and_params is None:
-        return None
+        raise not_a_language_model(experiment)
     model, model_params = model_and_params
     return dataclasses.replace(experiment, model=dataclasses.replace(model, attention="xla")), model_params
 

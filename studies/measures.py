@@ -21,14 +21,14 @@ from evaluation.probes.linear import Linear
 from evaluation.probes.probe import Probe
 from experiment.config import from_mapping
 from experiment.experiment import Experiment
-from generate.prompts import max_answer_length, not_a_language_model, read_prompt
+from generate.prompts import max_answer_length, read_prompt
 from generate.sample import readable
 from generate.sampling import Request, Sampling, generate_answers
 from models.parameters import Params
 from run.compiled_run import make_run
 from run.corpus import open_corpora
 from run.evaluation import evaluate
-from run.restore import language_model, load_experiment, load_params, reading_mesh
+from run.restore import language_model, load_experiment, load_params, not_a_language_model, reading_mesh
 from workdir.workdir import Workdir
 
 TOTALS = ("raw_tokens", "flops", "seconds")  # of the training, in every line of metrics
@@ -294,9 +294,8 @@ class Samples(Measure):
             read_prompt(experiment, prompt, None)
 
     def measure(self, name, trained):
-        model = language_model(trained.experiment, trained.params)
-        assert model is not None  # check
-        (experiment, params), texts, greedy = model, {}, Sampling(temperature=0.0, top_k=0, top_p=1.0)
+        experiment, params = language_model(trained.experiment, trained.params)
+        texts, greedy = {}, Sampling(temperature=0.0, top_k=0, top_p=1.0)
         for text in self.prompts:
             prompt, _ = read_prompt(experiment, text, None)
             most = min(max_answer_length(experiment, prompt), _SAMPLE_TOKENS)

@@ -24,6 +24,7 @@ from configs.studies.common import (
     classification,
     continuation,
     exact_infilling,
+    published_t5gemma,
 )
 
 _DECODER = {"model.architecture": "decoder_only"}
@@ -69,19 +70,7 @@ def get_study():
                 metric="fine-tuned tasks at the end of training, and MNLI",
                 better_than=[("mlm", "clm")],
             ),
-            published(
-                "T5Gemma, project page: encoder-decoders that were adapted with distillation, unlike here",
-                measure="accuracy",
-                metric="representations",
-                better_than=[("ul2", "prefix_lm")],
-            ),
-            published(
-                "T5Gemma, project page: encoder-decoders that were adapted with distillation, unlike here",
-                measure="continuation",
-                metric="generation",
-                better_than=[("prefix_lm", "ul2")],
-                better="lower",
-            ),
+            *published_t5gemma("prefix_lm"),
         ],
         notes="Equal parameters of the Transformer and equal raw tokens; not equal FLOPs. In a mixture the "
         "continuation probe uses the denoiser that continues text, with its mode token. Span corruption predicts "

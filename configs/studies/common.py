@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from configs import architectures, base
-from configs.studies.base import fine_tuning, probe
+from configs.studies.base import fine_tuning, probe, published
 
 # For runs of about a minute. The runner chooses how often such a run is evaluated.
 SHORT_RUNS = {"train.eval_windows": 128}
@@ -62,3 +62,13 @@ def infilling(only: Sequence[str] = (), spans: Sequence[int] = (3, 8, 32)) -> di
 def exact_infilling(only: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """Returns the measure of the share of hidden spans of 3 tokens that the model writes exactly; for encoders too."""
     return {"exact_infilling_3": probe("infilling", "spans.3.exact_match", better="higher", only=only, text_only=True)}
+
+
+def published_t5gemma(prefix_lm: str) -> list[dict[str, Any]]:
+    """Returns T5Gemma's orders of UL2 and prefix LM, which differ between measures. prefix_lm: the variant's name."""
+    source = "T5Gemma, project page: encoder-decoders that were adapted with distillation, unlike here"
+    understands, generates = [("ul2", prefix_lm)], [(prefix_lm, "ul2")]
+    return [
+        published(source, measure="accuracy", metric="representations", better_than=understands),
+        published(source, measure="continuation", metric="generation", better_than=generates, better="lower"),
+    ]

@@ -27,7 +27,14 @@ differ in length, and so do the numbers of updates and FLOPs (the notes have the
 """
 
 from configs.studies.base import published, raw_tokens, study, variant
-from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification, continuation, infilling
+from configs.studies.common import (
+    CLASSIFICATION_NOTE,
+    SHORT_RUNS,
+    classification,
+    continuation,
+    infilling,
+    published_t5gemma,
+)
 
 _SCLM, _UNILM = "configs/ul2_baselines.py:sclm", "configs/ul2_baselines.py:unilm"
 _DENOISERS = ("r1", "r2", "s", "x1", "x2", "x3", "x4")
@@ -86,19 +93,7 @@ def get_study(architecture: str = "encoder_decoder", inputs_length: int = 128, b
                 metric="fine-tuned and one-shot tasks",
                 better_than=[("ul2", "sc"), *([("ul2", "clm")] if is_decoder else [])],
             ),
-            published(
-                "T5Gemma, project page: encoder-decoders that were adapted with distillation, unlike here",
-                measure="accuracy",
-                metric="representations",
-                better_than=[("ul2", "plm")],
-            ),
-            published(
-                "T5Gemma, project page: encoder-decoders that were adapted with distillation, unlike here",
-                measure="continuation",
-                metric="generation",
-                better_than=[("plm", "ul2")],
-                better="lower",
-            ),
+            *published_t5gemma("plm"),
         ],
         notes="Equal parameters, rows and raw tokens; an update costs the same whatever a variant puts into its rows. "
         "Confound: a window's length depends on the variant, so the number of updates for the same text differs, and "

@@ -3,7 +3,7 @@
 import abc
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -105,17 +105,33 @@ class Tokenizer(abc.ABC):
         """Returns the text before the special token `special` in a prompt, without the space that the token hides."""
         return text.removesuffix(" ") if self.takes_space_before(special) else text
 
-    def encode_with_specials(self, text: str) -> np.ndarray:
-        """Text with special tokens as in Vocab.ids_by_name() ("<extra_id_0>", "[MASK]") -> int32 [n].
+    def encode_with_specials(
+        self, text: str, special_tokens: Collection[int] | np.ndarray | None = None, *, where: str = ""
+    ) -> np.ndarray:
+        """Text with special tokens -> int32 [n].
 
-        Raises ConfigError for a lone surrogate.
+        The names are those of Vocab.ids_by_name: "<extra_id_0>", "[MASK]", and "<mask>" if the tokenizer's model has
+        this name. Text that looks like another special token is ordinary text, as in training. A space before a mask or
+        a sentinel is part of what the token hides, where the tokenizer's words begin with their space
+        (`takes_space_before`).
+
+        special_tokens: the ids whose names are special tokens; None: all.
+        where: names the text in messages.
+
+        Raises ConfigError for text that is not valid Unicode.
         """
-        check_unicode(text)
+        check_unicode(text, where)
         ids = self.vocab.ids_by_name()
+        if special_tokens is not None:
+            ids = {name: id_ for name, id_ in ids.items() if id_ in special_tokens}
+        if not ids:
+            return self.encode(text)
         longest_first = sorted(ids, key=len, reverse=True)
-        parts = re.split("(" + "|".join(map(re.escape, longest_first)) + ")", text)
-        pieces = [np.array([ids[part]], np.int32) if part in ids else self.encode(part) for part in parts if part]
-        return np.concatenate([np.zeros(0, np.int32), *pieces])
+        parts = re.split(f"({'|'.join(map(re.escape, longest_first))})", text)  # text and special tokens alternate
+        for k in range(0, len(parts) - 1, 2):
+            parts[k] = self.without_space_before(parts[k], ids[parts[k + 1]])
+        encoded = [[ids[part]] if k % 2 else self.encode(part) for k, part in enumerate(parts)]
+        return np.concatenate(encoded).astype(np.int32)
 
     def decode(self, ids: np.ndarray, *, inside: bool = False) -> str:
         """Ids, int [n] -> text. inside: they follow other tokens, so that a space at their start is kept.
@@ -137,9 +153,10 @@ class Tokenizer(abc.ABC):
         return "".join(text)
 
 
-def check_unicode(text: str) -> None:
-    """Raises ConfigError for a text with a lone surrogate."""
+def check_unicode(text: str, where: str = "") -> None:
+    """Raises ConfigError for a text with a lone surrogate. where: names the text; "": by its beginning."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ConfigError(f"the text {text[:40]!r} is not valid UTF-8 at character {error.start}") from None
+        where = where or f"the text {text[:40]!r}"
+        raise ConfigError(f"{where} is not valid UTF-8 at character {error.start}") from None

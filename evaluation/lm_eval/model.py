@@ -23,10 +23,10 @@ from data.tokenizers.tokenizer import Tokenizer
 from evaluation.likelihood import Likelihood, Pair, continuation_denoiser, continuations, encode_pair, fits, most
 from evaluation.scorer import LanguageModel, hide
 from experiment.experiment import Experiment
-from generate.prompts import Prompt, encode, not_a_language_model, prompt_length
+from generate.prompts import Prompt, prompt_length
 from generate.sampling import Answer, Request, Sampling, generate_answers
 from objectives import Denoiser
-from run.restore import language_model, load_experiment, load_params, reading_mesh
+from run.restore import language_model, load_experiment, load_params, not_a_language_model, reading_mesh
 
 NAME = "cloze"
 _REQUESTS_AT_A_TIME = 512  # results of so many requests are cached together
@@ -191,7 +191,7 @@ class ClozeLM(LM):
         names it.
         """
         experiment, denoiser = self.language_model.experiment, self.denoiser
-        text = encode(experiment.tokenizer, context, np.zeros(0, np.int32), where=where)
+        text = experiment.tokenizer.encode_with_specials(context, (), where=where)
         if not fits(experiment, denoiser, 0, max_tokens):
             row = f"data.inputs_length={experiment.data.inputs_length}"
             if experiment.model.has_encoder:
@@ -315,8 +315,7 @@ def split_pair(tokenizer: Tokenizer, denoiser: Denoiser, context: str, continuat
     kept = context.rstrip()
     continuation = context[len(kept) :] + continuation
     if denoiser.objective.prompting.task == "respond":
-        nothing = np.zeros(0, np.int32)
-        return Pair(*(encode(tokenizer, text, nothing, where=where) for text in (kept, continuation)))
+        return Pair(*(tokenizer.encode_with_specials(text, (), where=where) for text in (kept, continuation)))
     return encode_pair(tokenizer, kept, continuation, where=where)
 
 

@@ -12,10 +12,9 @@ from evaluation.probes import PROBES
 from evaluation.probes.probe import Probe
 from evaluation.scorer import LanguageModel, Side
 from experiment.experiment import Experiment
-from generate.prompts import not_a_language_model
 from models.parameters import Params
 from run.corpus import Corpora
-from run.restore import frozen, language_model
+from run.restore import frozen, language_model, not_a_language_model
 
 # Flag of a field of the probes -> its kind, and the text of --help; defaults are those of the fields.
 _FIELDS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -123,7 +122,6 @@ def answer(probe: Probe, experiment: Experiment, params: Params, corpora: Corpor
     Raises ConfigError as `Probe.measure` does.
     """
     trained = language_model(experiment, params) if probe.needs_language_model else frozen(experiment, params)
-    assert trained is not None  # check_probe
     return {"probe": probe.name} | probe.measure(LanguageModel(*trained, mesh), corpora)
 
 

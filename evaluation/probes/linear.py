@@ -7,7 +7,6 @@ Each line of the files of labelled texts is an object as in data.source="jsonl":
 
 import dataclasses
 import functools
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
@@ -20,7 +19,8 @@ from jax.sharding import Mesh
 
 from contract.batch import Batch
 from contract.errors import ConfigError
-from data.sources.records import InvalidRecord, document_of, read_object
+from data.sources.records import InvalidRecord, document_of
+from evaluation.probes.minimal_pairs import read_lines
 from evaluation.probes.probe import Probe, check_at_least, interval_fields, mean_interval, mean_stderr, with_interval
 from evaluation.scorer import padded_batch
 from experiment.experiment import Experiment
@@ -46,7 +46,7 @@ _POSITIONS_PER_BATCH = 1 << 14
 class LabelledTexts(NamedTuple):
     """The texts of a file and the label of each."""
 
-    texts: list[str]
+    texts: Sequence[str]
     labels: np.ndarray  # str [n]
 
 
@@ -174,24 +174,14 @@ def read_labelled_texts(path: str, flag: str) -> LabelledTexts:
     flag: that names the file, for messages. Raises ConfigError, with the number of the line, for a line that is not a
     labelled text, and for a file that cannot be read or has no texts.
     """
-    texts, labels = [], []
-    try:
-        with open(os.path.expanduser(path), "rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                try:
-                    document = document_of(path, read_object(line), "text", may_be_blank=False)
-                    if not document.label:
-                        raise InvalidRecord("has no label")
-                except InvalidRecord as error:
-                    raise ConfigError(f"--{flag}: {path}:{number} {error}: correct that line") from None
-                texts.append(document.text)
-                labels.append(document.label)
-    except OSError as error:
-        raise ConfigError(f"--{flag}={path} cannot be read ({error.strerror}): name a JSON-lines file") from None
-    if not texts:
-        raise ConfigError(f"--{flag}={path} has no texts: write one object with 'text' and 'label' in each line")
+
+    def labelled(fields: Any) -> tuple[str, str]:
+        document = document_of(path, fields, "text", may_be_blank=False)
+        if not document.label:
+            raise InvalidRecord("has no label")
+        return document.text, document.label
+
+    texts, labels = zip(*read_lines(path, labelled, "texts", "'text' and 'label'", flag=flag), strict=True)
     return LabelledTexts(texts, np.array(labels))
 
 

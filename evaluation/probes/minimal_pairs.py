@@ -164,10 +164,11 @@ def read_pairs(path: str, group_field: str | None) -> list[Pair]:
     return read_lines(path, lambda fields: _pair(fields, group_field), "pairs", "'good' and 'bad'")
 
 
-def read_lines(path: str, make: Callable[[Any], Line], kind: str, keys: str) -> list[Line]:
+def read_lines(path: str, make: Callable[[Any], Line], kind: str, keys: str, *, flag: str = "path") -> list[Line]:
     """Returns what `make` makes of the object in each line of a JSON-lines file, in the file's order.
 
-    make: may raise InvalidRecord. kind, keys: what a line is, in the plural, and its keys, for messages.
+    make: may raise InvalidRecord. kind, keys, flag: what a line is, in the plural, its keys, and the flag that names
+    the file, for messages.
 
     Raises ConfigError, with the number of the line, for an invalid line, and for a file that cannot be read or has no
     objects.
@@ -181,11 +182,11 @@ def read_lines(path: str, make: Callable[[Any], Line], kind: str, keys: str) -> 
                     try:
                         found.append(make(read_object(line)))
                     except InvalidRecord as error:
-                        raise ConfigError(f"--path: {path}:{number} {error}") from None
+                        raise ConfigError(f"--{flag}: {path}:{number} {error}: correct that line") from None
     except OSError as error:
-        raise ConfigError(f"--path={path} cannot be read ({error.strerror}): name a JSON-lines file") from None
+        raise ConfigError(f"--{flag}={path} cannot be read ({error.strerror}): name a JSON-lines file") from None
     if not found:
-        raise ConfigError(f"--path={path} has no {kind}: write one object with {keys} in each line")
+        raise ConfigError(f"--{flag}={path} has no {kind}: write one object with {keys} in each line")
     return found
 
 

@@ -28,7 +28,6 @@ def test_help_is_printed_where_it_is_asked_for(arguments, capsys):
     [
         (["--config.data.input_length=8"], "--config.data.input_length=8: did you mean data.inputs_length?"),
         (["--config.inputs_length=8"], "--config.inputs_length=8: did you mean data.inputs_length?"),
-        (["--config.optimiser.b1=0.5"], "--config.optimiser.b1=0.5: did you mean optimizer.b1?"),
         (
             ["--optimizer.b1=0.5"],
             "--optimizer.b1: a field of the config is written --config.optimizer.b1=",

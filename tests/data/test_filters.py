@@ -39,7 +39,6 @@ from tests.data.corpus import corpus_config, opened, store_of, write_texts
         (duplicate_ngram_fraction, "a b c d e x a b c d e", 10 / 11),
         (duplicate_ngram_fraction, "aa bb cc dd ee x aa bb cc dd ee", 20 / 21),
         (duplicate_ngram_fraction, "a a a a a a a", 1),
-        (duplicate_ngram_fraction, "a b c d e f g h", 0),
     ],
 )
 def test_measures_by_hand(measure, text, value):

@@ -196,7 +196,8 @@ def test_overrides_of_the_command_line_are_for_all_runs(corpus):
         make_plan(small_study(corpus, variants=variants), {"optimizer.learning_rate": "1e-4"})
 
 
-def test_fine_tuning_has_the_runs_model_vocabulary_and_split(corpus):
+def fine_tuned(corpus, **changes):
+    """A study with two fine-tuned measures that share a run."""
     labelled = on(corpus) | {"data.source": "jsonl", "data.path": str(corpus / "labelled.jsonl")}
     overrides = labelled | {"objective.classes": ("a", "b"), "train.steps": 3, "optimizer.warmup_steps": 1}
     measures = {
@@ -204,7 +205,11 @@ def test_fine_tuning_has_the_runs_model_vocabulary_and_split(corpus):
         "accuracy": fine_tuning("accuracy", overrides=overrides),
         "f1": fine_tuning("macro_f1", overrides=overrides),
     }
-    plan = make_plan(small_study(corpus, measures=measures), {})
+    return small_study(corpus, **{"measures": measures} | changes)
+
+
+def test_fine_tuning_has_the_runs_model_vocabulary_and_split(corpus):
+    plan = make_plan(fine_tuned(corpus), {})
     slow = plan.variants["slow"]
     assert len(slow.distinct_fine_tunings) == 1 and set(slow.fine_tunings) == {"accuracy", "f1"}
     fields = slow.fine_tunings["accuracy"].fields
@@ -244,18 +249,6 @@ def test_fine_tuning_longer_than_the_learned_positions_is_refused(corpus):
     overrides = {**SMALL, **on(corpus), "model.positions": "learned", "data.targets_length": 32}
     with pytest.raises(ConfigError, match=r"measure accuracy does not fit: .*position"):
         make_plan(small_study(corpus, overrides=overrides, measures={"accuracy": fine_tuning()}), {})
-
-
-def fine_tuned(corpus, **changes):
-    """A study with two fine-tuned measures that share a run."""
-    labelled = on(corpus) | {"data.source": "jsonl", "data.path": str(corpus / "labelled.jsonl")}
-    overrides = labelled | {"objective.classes": ("a", "b"), "train.steps": 3, "optimizer.warmup_steps": 1}
-    measures = {
-        "loss": heldout_loss(),
-        "accuracy": fine_tuning("accuracy", overrides=overrides),
-        "f1": fine_tuning("macro_f1", overrides=overrides),
-    }
-    return small_study(corpus, **{"measures": measures} | changes)
 
 
 def test_fine_tunings_without_pretraining_are_planned_once_a_seed(corpus, capsys):
