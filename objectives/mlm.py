@@ -27,10 +27,9 @@ class MLM(Objective):
     mask_token_rate, random_token_rate: probabilities that a selected token is masked or random; otherwise it is kept.
         BERT: 0.8, 0.1.
     mask_count: how many positions are selected. "rounded": max(1, round(rate * n)), as in BERT. "probabilistic":
-        int(rate * n + U[0, 1)), as in RoBERTa, but at least one. "uniform": as "rounded", with
-        a rate that is drawn for each example, uniform in [0, 2 * mask_rate]; mask_rate is then at most 0.5, with which
-        any share of a text may be hidden, as in MLM-U (Kitouni et al. 2024, arXiv 2406.05183), whose weights of
-        1 / rate there are not.
+        int(rate * n + U[0, 1)), as in RoBERTa, but at least one. "uniform": 1 + int(2 * rate * m * U[0, 1)) of the m
+        tokens that may be selected, drawn for each example; rate is at most 0.5, with which each number from 1 to m is
+        equally likely, as in MLM-U (Kitouni et al. 2024, arXiv 2406.05183). Its weights of 1 / rate there are not.
     mask_unit: "token", or "word" for whole words (objectives/algebra/words.py). For words the count is an upper bound;
         where every word is longer than the bound, single tokens are selected.
     ngram_weights: relative frequencies of selecting 1, 2, 3, ... consecutive units together. BERT: (1.0,),
@@ -94,7 +93,7 @@ class MLM(Objective):
         if self.mask_count == "rounded":
             counts = np.rint(lengths * self.mask_rate)
         elif self.mask_count == "uniform":
-            counts = np.rint(lengths * 2 * self.mask_rate)
+            counts = np.ceil(raw * 2 * self.mask_rate)
         else:
             counts = np.floor(lengths * self.mask_rate) + 1
         return np.minimum(np.maximum(counts.astype(np.int64), 1), raw)
@@ -128,13 +127,14 @@ class MLM(Objective):
     def select(self, text: Sequences, keys: np.ndarray, vocab: Vocab, whole: np.ndarray | None = None) -> np.ndarray:
         """bool [E, W]: the positions that `mask` selects."""
         candidates = maskable(text, vocab)
-        expected = text.lengths * self.mask_rate
+        most, expected = candidates.sum(axis=1), text.lengths * self.mask_rate
         if self.mask_count == "rounded":
             counts = np.rint(expected)
         else:
             draws = rng.uniform(rng.fold_in(keys, _COUNT), 1)[:, 0]
-            counts = np.rint(expected * 2 * draws) if self.mask_count == "uniform" else np.floor(expected + draws)
-        counts = np.minimum(np.maximum(counts.astype(np.int64), 1), candidates.sum(axis=1))
+            is_uniform = self.mask_count == "uniform"
+            counts = 1 + np.floor(most * 2 * self.mask_rate * draws) if is_uniform else np.floor(expected + draws)
+        counts = np.minimum(np.maximum(counts.astype(np.int64), 1), most)
         keys = rng.fold_in(keys, _SELECT)
         if self.mask_unit == "token" and len(self.ngram_weights) == 1:
             return rng.choose_mask(keys, candidates, counts)

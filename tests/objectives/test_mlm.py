@@ -20,15 +20,19 @@ BERT, ROBERTA = MLMS["bert"], MLMS["roberta"]
 every_variant = pytest.mark.parametrize("mlm", MLMS.values(), ids=MLMS)
 
 
-def test_a_uniform_rate_hides_every_number_of_tokens_equally_often():
-    """Of texts of 18 tokens, 20 with [CLS] and [SEP], at rates of which the mean is 0.5 and 0.2."""
-    texts, lengths = random_text((20_000, 18)), np.full(20_000, 18)
-    for rate, most in ((0.5, 18), (0.2, 8)):
-        mlm = dataclasses.replace(MLMS["mlm_u"], mask_rate=rate)
-        counts = mlm.corrupt(texts, lengths, random_keys(20_000), VOCAB).selected.sum(axis=1)
-        assert counts.min() == 1 and counts.max() == most == mlm.most_scored(np.array([18]))[0]
-        shares = np.bincount(counts, minlength=most + 1)[2:most] / 20_000  # round(40 rate u) = k for a range of u
-        np.testing.assert_allclose(shares, 1 / (40 * rate), rtol=0.15)
+@pytest.mark.parametrize("length", [3, 18])
+def test_a_uniform_rate_hides_every_number_of_tokens_equally_often(length):
+    """Of texts of `length` tokens and an EOS, which is never hidden."""
+    texts = np.concatenate([random_text((20_000, length)), np.full((20_000, 1), EOS, np.int32)], axis=1)
+    lengths = np.full(20_000, length + 1)
+    mlm = MLMS["mlm_u"]
+    counts = mlm.corrupt(texts, lengths, random_keys(20_000), VOCAB).selected.sum(axis=1)
+    assert counts.min() == 1 and counts.max() == length < mlm.most_scored(lengths[:1])[0]
+    np.testing.assert_allclose(np.bincount(counts)[1:] / 20_000, 1 / length, rtol=0.15)
+    lower = dataclasses.replace(mlm, mask_rate=0.25)  # 1 + floor(U[0, length / 2)): 1 or 2 of 3 tokens, 1 to 9 of 18
+    counts = lower.corrupt(texts, lengths, random_keys(20_000), VOCAB).selected.sum(axis=1)
+    assert (counts.min(), counts.max()) == (1, -(-length // 2))
+    np.testing.assert_allclose((counts == 1).mean(), 2 / length, rtol=0.1)
     with pytest.raises(ConfigError, match=r"objective\.mask_rate=0\.6 must be 0\.5 or less with .*'uniform'"):
         dataclasses.replace(MLMS["mlm_u"], mask_rate=0.6).check("objective")
 
