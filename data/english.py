@@ -11,10 +11,12 @@ Writes to the new folder --out:
   trec.train.jsonl, trec.test.jsonl   six types of questions (Li & Roth 2002), with the published test part
   proscons.train.jsonl, proscons.test.jsonl   pros and cons of products (Ganapathibhotla & Liu 2008)
 
-Texts that occur twice are written once, and a text of a test part is in no training part. A fifth of a task without a
-published test part is its test part, drawn with a fixed seed: the same clone gives the same files.
+Texts that occur twice are written once, those with two labels not at all, and a text of a test part is in no training
+part, whatever its case and punctuation. A fifth of a task without a published test part is its test part, drawn with a
+fixed seed: the same clone gives the same files.
 """
 
+import collections
 import itertools
 import json
 import pathlib
@@ -165,15 +167,23 @@ def _questions(lines: Iterable[str]) -> Labelled:
 
 def _split(texts: Labelled) -> tuple[Labelled, Labelled]:
     """Returns a training part and a test part, which have no text in common."""
-    unique = sorted(set(texts))
+    labels = collections.defaultdict[str, set[str]](set)
+    for text, label in texts:
+        labels[_words(text)].add(label)
+    unique = sorted({row for row in texts if len(labels[_words(row[0])]) == 1})
     random.Random(0).shuffle(unique)
     count = round(_TEST_SHARE * len(unique))
     return _without_test(unique[count:], unique[:count])
 
 
 def _without_test(train: Labelled, test: Labelled) -> tuple[Labelled, Labelled]:
-    held_out = {text for text, _ in test}
-    return [row for row in dict.fromkeys(train) if row[0] not in held_out], list(dict.fromkeys(test))
+    held_out = {_words(text) for text, _ in test}
+    return [row for row in dict.fromkeys(train) if _words(row[0]) not in held_out], list(dict.fromkeys(test))
+
+
+def _words(text: str) -> str:
+    """Returns a text without case and punctuation; the text itself if nothing else is in it."""
+    return " ".join(re.findall(r"\w+", text.casefold())) or text
 
 
 def main() -> None:

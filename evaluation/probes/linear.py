@@ -264,14 +264,26 @@ def _pooled(config: ModelConfig, params: Params, batch: Batch, *, pooling: Pooli
 def _draw(labels: np.ndarray, count: int, num_draws: int) -> list[np.ndarray]:
     """Returns the numbers of `count` texts, int [count], of each draw, with the shares of the classes.
 
-    One draw if these are all texts. labels: int [N].
-    """
-    from sklearn.model_selection import train_test_split
+    One draw if these are all texts. Two texts or more are of each class, so that some folds train on each.
 
-    every = np.arange(len(labels))
+    labels: int [N], each class two times or more. count: two for each class or more.
+    """
     if count == len(labels):
-        return [every]
-    return [train_test_split(every, train_size=count, stratify=labels, random_state=k)[0] for k in range(num_draws)]
+        return [np.arange(count)]
+    sizes = np.bincount(labels)
+    quotas = np.maximum(np.floor(sizes * count / len(labels)).astype(int), 2)
+    while quotas.sum() != count:  # the class whose share is the farthest from that of all texts
+        missing = sizes * count / len(labels) - quotas
+        if quotas.sum() < count:
+            quotas[np.where(quotas < sizes, missing, -np.inf).argmax()] += 1
+        else:
+            quotas[np.where(quotas > 2, missing, np.inf).argmin()] -= 1
+    draws = []
+    for draw in range(num_draws):
+        order = np.random.default_rng(draw).permutation(len(labels))
+        of_classes = [order[labels[order] == k][:quota] for k, quota in enumerate(quotas)]
+        draws.append(np.sort(np.concatenate(of_classes)))
+    return draws
 
 
 def _predict(states: np.ndarray, labels: np.ndarray, scored: np.ndarray, seed: int) -> np.ndarray:
@@ -285,7 +297,7 @@ def _predict(states: np.ndarray, labels: np.ndarray, scored: np.ndarray, seed: i
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    folds = StratifiedKFold(min(_FOLDS, len(labels) // 2), shuffle=True, random_state=seed)
+    folds = StratifiedKFold(min(_FOLDS, int(np.bincount(labels).max())), shuffle=True, random_state=seed)
     regression = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))
     search = GridSearchCV(regression, {"logisticregression__C": _STRENGTHS}, cv=folds)
     # More threads only wait for each other on matrices of this size.

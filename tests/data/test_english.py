@@ -69,13 +69,21 @@ def test_the_documents_of_each_kind_of_file(clone):
 def test_a_text_of_a_test_part_is_in_no_training_part(clone):
     found = english.tasks(english.NltkData(clone))
     train, test = found["mr"]
-    assert len(test) == 4 and {text for text, _ in train}.isdisjoint(text for text, _ in test)
+    assert (len(train), len(test)) == (16, 4) and {text for text, _ in train}.isdisjoint(text for text, _ in test)
     assert found["trec"] == ([("How far ?", "NUM")], [("Who ?", "HUM")])
     assert sorted([*found["proscons"][0], *found["proscons"][1]]) == [
         ("heavy and slow", "con"),
         ("light and fast", "pro"),
     ]
     assert {label for _, label in [*found["subj"][0], *found["subj"][1]]} == {"objective", "subjective"}
+
+
+def test_texts_with_two_labels_leave_and_case_and_punctuation_do_not_make_a_text_another_one():
+    texts = [(f"good {k}", "pro") for k in range(40)] + [(f"GOOD, {k}!", "pro") for k in range(40)]
+    train, test = english._split([*texts, ("so so", "pro"), ("So so.", "con")])
+    assert len(test) == 16 and not {"so so", "So so."} & {text for text, _ in [*train, *test]}
+    numbers = [{text.strip("!").split()[1] for text, _ in part} for part in (train, test)]
+    assert numbers[0].isdisjoint(numbers[1])
 
 
 def run(monkeypatch, *flags):

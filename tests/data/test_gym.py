@@ -27,7 +27,7 @@ SMALL = {  # sizes with which a task has few instances
     "relationship": "chains=12",
     "retrieval": "pairs=12",
     "reversal": "facts=12",
-    "selective_copy": "length=8,copied=3,symbols=2,train_size=400,test_size=60",
+    "selective_copy": "length=8,copied=3,symbols=3,train_size=400,test_size=60",
     "star_graph": "degree=2,length=3,labels=5,train_size=400,test_size=60",
     "sudoku4": "blanks=6,train_size=400,test_size=60",
 }
@@ -67,6 +67,14 @@ def test_no_test_instance_is_trained_on(name, seed):
     train, test = list(task.train()), list(task.test())
     assert train and test and not set(texts_of(train)) & set(texts_of(test))
     assert {instance.kind for instance in test} <= set(task.kinds or ("",))
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if "test_size" in SMALL[name]])
+def test_test_instances_are_different_and_sizes_that_have_too_few_are_refused(name):
+    test = list(small(name).test())
+    assert len(set(test)) == len(test) == 60
+    with pytest.raises(ConfigError, match=r"these sizes have about (\d\d?) .* is 500: set test_size=\1 or less, or larger"):
+        list(make_task("selective_copy:length=8,copied=2,symbols=2").test())
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -194,12 +202,13 @@ def test_a_task_is_a_corpus_whose_held_out_text_is_its_test(tmp_path):
 REFUSED = {
     "": r"names no task of the gym: use addition, cfg, mqar",
     "star_grph": r"'star_grph' names no task of the gym.*did you mean 'star_graph'\?$",
+    "mqar:pairs=3,pairs=4": "gives the size pairs more than once: remove all but one$",
     "mqar:pair=3": r"mqar has no size 'pair': use seed, .*; did you mean 'pairs'\?$",
     "mqar:pairs=few": r"pairs='few' must be an integer, as in pairs=4$",
     "mqar:pairs": r"pairs='' must be an integer",
     "mqar:pairs=27": r"mqar\.pairs=27 must be from 2 to 26$",
     "mqar:pairs=2,queries=3": r"the list has 2 keys: set queries=2 or less$",
-    "star_graph:degree=9,length=9": r"the graph has 73 nodes: set labels=73 or more, at most 62, or smaller sizes$",
+    "star_graph:degree=9,length=9": r"the graph has 73 nodes, and labels=20: set a smaller degree or length$",
     "selective_copy:length=8": r"copied=8 leaves no blank: set length=9 or more$",
     "cfg:length=13": r"length=13 must be even, and 12 or more with depth=3$",
 }

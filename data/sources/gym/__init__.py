@@ -63,10 +63,12 @@ def make_task(path: str, field: str = "data.path") -> Task:
     if name not in TASKS:
         raise ConfigError(f"{field}={path!r} names no task of the gym: {_choices(name, TASKS)}")
     sizes = {size.name: typing.cast(int, size.default) for size in dataclasses.fields(TASKS[name])}
-    for item in given.split(",") if given else ():
-        size, _, value = item.partition("=")
+    items = [item.partition("=") for item in given.split(",")] if given else []
+    for size, _, value in items:
         if size not in sizes:
             raise ConfigError(f"{field}={path!r}: {name} has no size {size!r}: {_choices(size, sizes)}")
+        if sum(other == size for other, *_ in items) > 1:
+            raise ConfigError(f"{field}={path!r} gives the size {size} more than once: remove all but one")
         try:
             sizes[size] = int(value)
         except ValueError:

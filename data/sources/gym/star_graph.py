@@ -29,8 +29,9 @@ class StarGraph(DrawnTask):
 
     def problem(self):
         if self._num_nodes > self.labels:
-            nodes = self._num_nodes
-            return f"the graph has {nodes} nodes: set labels={nodes} or more, at most 62, or smaller sizes"
+            nodes, most = self._num_nodes, len(SYMBOLS)
+            more = f"labels={nodes} or more, or " if nodes <= most else ""
+            return f"the graph has {nodes} nodes, and labels={self.labels}: set {more}a smaller degree or length"
         return ""
 
     def draw(self, draws):

@@ -11,9 +11,11 @@ import string
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, NamedTuple
 
+from contract.errors import ConfigError
 from data.sources.files import text_digest
 
 _TEST_SHARE = 8  # one of so many keys is a test instance's
+_MOST_REPEATS = 10_000  # in a row
 
 
 class Instance(NamedTuple):
@@ -52,7 +54,7 @@ class Task(abc.ABC):
 class DrawnTask(Task):
     """A task with more instances than anyone reads: each is drawn, and its key decides whether it is a test instance.
 
-    train_size, test_size: the numbers of instances. Instances may repeat.
+    train_size, test_size: the numbers of instances. Training instances may repeat, and test instances do not.
     """
 
     train_size: Annotated[int, "[1, 2**31)"] = 50_000
@@ -70,11 +72,23 @@ class DrawnTask(Task):
 
     def _side(self, *, is_test: bool) -> Iterator[Instance]:
         draws, left = random.Random(f"{self.seed} {is_test}"), self.test_size if is_test else self.train_size
+        seen, repeats = set[Instance](), 0
         while left:
             key, instance = self.draw(draws)
-            if (text_digest(key.encode()) % _TEST_SHARE == 0) == is_test:
-                yield instance
-                left -= 1
+            if (text_digest(key.encode()) % _TEST_SHARE == 0) != is_test or instance in seen:
+                repeats += 1
+                if repeats > _MOST_REPEATS:
+                    found = self.test_size - left
+                    raise ConfigError(
+                        f"data.path: these sizes have about {found} different test instances, and test_size is "
+                        f"{self.test_size}: set test_size={found} or less, or larger sizes"
+                    )
+                continue
+            if is_test:
+                seen.add(instance)
+            repeats = 0
+            yield instance
+            left -= 1
 
 
 def names(draws: random.Random, count: int, length: int, letters: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from configs.studies.base import probe
 from contract.errors import ConfigError
 from evaluation.probes.command import answer, check_probe
-from evaluation.probes.linear import Linear, pooled_states, read_labelled_texts
+from evaluation.probes.linear import Linear, _draw, _predict, pooled_states, read_labelled_texts
 from experiment.experiment import make_experiment
 from models.transformer import bind
 from run.restore import frozen, reading_mesh
@@ -111,6 +111,19 @@ def test_separable_classes_are_read_and_the_standard_error_is_over_texts(runs, f
     assert every["floors"] == floors
     assert "draws_sd" not in every and "draws_sd" in found["labels"]["10"]
     assert found["labels"]["10"]["accuracy"] > 0.7
+
+
+@pytest.mark.parametrize("sizes, count", [((20, 20), 39), ((5, 9, 30), 7), ((98, 2), 4), ((2, 2, 2, 2, 2, 90), 12)])
+def test_a_draw_has_the_shares_of_the_classes_and_two_texts_of_each(sizes, count):
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    draws = _draw(labels, count, 3)
+    for chosen in draws:
+        found = np.bincount(labels[chosen], minlength=len(sizes))
+        assert len(set(chosen.tolist())) == count == found.sum() and found.min() >= 2
+        assert (found <= np.ceil(np.array(sizes) * count / sum(sizes)) + 1).all() and (found <= sizes).all()
+        states = np.random.default_rng(1).normal(size=(count, 4))
+        assert _predict(states, labels[chosen], states[:3], seed=0).shape == (3,)
+    assert not np.array_equal(draws[0], draws[1]) and np.array_equal(draws[0], _draw(labels, count, 1)[0])
 
 
 def test_a_text_longer_than_a_row_is_cut_and_counted(runs, files, tmp_path):
