@@ -174,7 +174,8 @@ def _share(is_right: np.ndarray) -> dict[str, Any]:
     return {
         "instances": count,
         "exact_match": share,
-        "exact_match_stderr": (share * (1 - share) / count) ** 0.5,
+        # Equal values do not determine a spread: if all of n are right, a true share of 1 - 3 / n is still possible.
+        "exact_match_stderr": (share * (1 - share) / count) ** 0.5 if 0 < share < 1 else None,
         "exact_match_interval": [float(interval.low), float(interval.high)],
     }
 
