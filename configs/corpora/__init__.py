@@ -5,32 +5,37 @@ configs/ul2.py:base on C4. The corpora are prepared TFDS datasets. The fields da
 data.heldout_path select another form of a corpus.
 """
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
-# The configs that read plain text.
-EXPERIMENTS = (
-    "bart",
-    "clm",
-    "deshuffling",
-    "electra",
-    "fim",
-    "iid_denoising",
-    "mlm",
-    "multi_token_prediction",
-    "nsp",
-    "prefix_lm",
-    "simcse",
-    "sop",
-    "span_corruption",
-    "ul2",
-    "ul2_baselines",
-    "ul2r",
-    "unilm",
+from configs import (
+    bart,
+    clm,
+    deshuffling,
+    electra,
+    fim,
+    iid_denoising,
+    mlm,
+    multi_token_prediction,
+    nsp,
+    prefix_lm,
+    simcse,
+    sop,
+    span_corruption,
+    ul2,
+    ul2_baselines,
+    ul2r,
+    unilm,
 )
+
+# The configs that read plain text.
+MODULES = (
+    bart, clm, deshuffling, electra, fim, iid_denoising, mlm, multi_token_prediction, nsp, prefix_lm, simcse,
+    sop, span_corruption, ul2, ul2_baselines, ul2r, unilm,
+)  # fmt: skip
+EXPERIMENTS = {module.__name__.removeprefix("configs."): module for module in MODULES}
 
 
 def on_corpus(preset: str, data: Mapping[str, Any]) -> ConfigDict:
@@ -42,6 +47,6 @@ def on_corpus(preset: str, data: Mapping[str, Any]) -> ConfigDict:
     name, _, own_preset = preset.partition(",")
     if name not in EXPERIMENTS:
         raise ValueError(f"unknown config {name!r}: use {', '.join(map(repr, EXPERIMENTS))}, as in 'ul2' or 'ul2,base'")
-    config = importlib.import_module(f"configs.{name}").get_config(own_preset or "tiny")
+    config = EXPERIMENTS[name].get_config(own_preset or "tiny")
     config.data.update(data)
     return config
