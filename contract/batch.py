@@ -5,7 +5,7 @@ B rows; S encoder positions, T decoder positions. The names are seqio's, except 
 
 | field | dtype [shape] | architectures | meaning |
 |---|---|---|---|
-| decoder_input_tokens, decoder_target_tokens | int32 [B, T] | decoder-only, encoder-decoder | inputs are targets shifted right within each segment |
+| decoder_input_tokens, decoder_target_tokens | int32 [B, T] | decoder-only, encoder-decoder | inputs are targets shifted right within each segment; in a segment that is read in both directions throughout, the targets with some of them hidden, shifted or not |
 | decoder_loss_weights | float32 [B, T] | same | the only field that determines which positions are scored |
 | decoder_segment_ids, decoder_positions | int32 [B, T] | same | segment 0 is padding; positions restart with each segment |
 | decoder_bidirectional_mask | bool [B, T] | decoder-only | True: the position is in the prefix, which the whole segment attends to |
@@ -109,9 +109,18 @@ def _check_segments(batch: Batch, stack: str) -> None:
 def _check_shift(batch: Batch) -> None:
     segment_ids = batch["decoder_segment_ids"]
     inside = ((segment_ids != 0) & ~_starts(segment_ids))[:, 1:]
+    if "decoder_bidirectional_mask" in batch:
+        inside &= ~_in_place(batch)[:, 1:]
     shifted = batch["decoder_input_tokens"][:, 1:] == batch["decoder_target_tokens"][:, :-1]
     if not shifted[inside].all():
         raise ValueError("decoder_input_tokens are not decoder_target_tokens shifted right within segments")
+
+
+def _in_place(batch: Batch) -> np.ndarray:
+    """bool [B, L]: the segments of a decoder that are read in both directions throughout, with hidden targets."""
+    segment_ids = batch["decoder_segment_ids"]
+    causal = np.where(batch["decoder_bidirectional_mask"], 0, segment_ids)
+    return np.stack([~np.isin(row, of_row) for row, of_row in zip(segment_ids, causal, strict=True)])
 
 
 def _starts(segment_ids: np.ndarray) -> np.ndarray:

@@ -45,15 +45,21 @@ def read_masked_prompt(experiment: Experiment, text: str, where: str = "--prompt
 
 
 def masked_batch(experiment: Experiment, texts: Sequence[np.ndarray]) -> Batch:
-    """Returns a row of each of `texts`, ids int32 [n] with masks: [CLS] text [SEP] as in MLM.
+    """Returns a row of each of `texts`, ids int32 [n] with masks, laid out as in training: for MLM [CLS] text [SEP].
 
     A run with a single UniLM pattern reads a text in this pattern, with the text as a single segment.
     """
-    prompting = experiment.denoisers[0].objective.prompting
+    prompting = masks_prompting(experiment)
     laid_out = [prompting.lay_out(text, experiment.vocab).inputs for text in texts]
     orders = [attention_order(experiment, inputs[None]) for inputs in laid_out]
     order = None if orders[0] is None else to_sequences([of_text[0] for of_text in orders]).tokens
     return masked_rows(experiment, to_sequences(laid_out), experiment.data.inputs_length, order)
+
+
+def masks_prompting(experiment: Experiment) -> FillMasks:
+    """Returns how the first denoiser that fills in masks is prompted. The run must have one."""
+    promptings = (denoiser.objective.prompting for denoiser in experiment.denoisers)
+    return next(prompting for prompting in promptings if isinstance(prompting, FillMasks))
 
 
 def attention_order(experiment: Experiment, tokens: np.ndarray) -> np.ndarray | None:
@@ -73,9 +79,13 @@ def masked_rows(experiment: Experiment, inputs: Sequences, length: int, order: n
     """
     tokens, vocab, num_rows = inputs.tokens, experiment.vocab, len(inputs.lengths)
     token_types = np.zeros_like(tokens) if experiment.model.num_token_types else None
-    examples = Masked(inputs, tokens, tokens == vocab.mask, token_types=token_types, attention_order=order)
+    shifted = np.full(num_rows, masks_prompting(experiment).alignment == "next")
+    examples = Masked(
+        inputs, tokens, tokens == vocab.mask, token_types=token_types, attention_order=order, shifted=shifted
+    )
     shape = RowShape(experiment.model.architecture, length, 0, 1)
-    return layout.encoder_only(examples, np.arange(num_rows), np.zeros(num_rows, np.int32), num_rows, shape, vocab)
+    place = layout.decoder_only if experiment.model.has_decoder else layout.encoder_only
+    return place(examples, np.arange(num_rows), np.zeros(num_rows, np.int32), num_rows, shape, vocab)
 
 
 def mask_probabilities(
@@ -91,8 +101,10 @@ def mask_probabilities(
     for begin in range(0, len(texts), batch_size):
         of_batch = texts[begin : begin + batch_size]
         batch = masked_batch(experiment, [*of_batch, *of_batch[:1] * (padded_rows(len(of_batch)) - len(of_batch))])
-        masks = [1 + np.flatnonzero(text == vocab.mask) for text in of_batch]
-        positions = np.zeros((len(batch["encoder_positions"]), padded_length(max(map(len, masks)))), np.int32)
+        # A token that is predicted where the token before it is read has its own index there: the start token is first.
+        lay_out = masks_prompting(experiment).lay_out
+        masks = [np.flatnonzero(lay_out(text, vocab).inputs == vocab.mask) for text in of_batch]
+        positions = np.zeros((len(next(iter(batch.values()))), padded_length(max(map(len, masks)))), np.int32)
         for row, of_text in enumerate(masks):
             positions[row, : len(of_text)] = of_text
         probabilities = np.asarray(_probabilities(experiment.model, params, batch, positions, vocab))

@@ -11,8 +11,10 @@ from objectives.deshuffling import Deshuffling
 from objectives.electra import ELECTRA
 from objectives.fim import FIM
 from objectives.iid_denoising import IIDDenoising
+from objectives.masked_diffusion import MaskedDiffusion
 from objectives.mixture import Mixture
 from objectives.mlm import MLM
+from objectives.mntp import MNTP
 from objectives.multi_token_prediction import MultiTokenPrediction
 from objectives.nsp import NSP
 from objectives.objective import Denoiser, Objective
@@ -31,8 +33,10 @@ OBJECTIVES = {
     "electra": ELECTRA,
     "fim": FIM,
     "iid_denoising": IIDDenoising,
+    "masked_diffusion": MaskedDiffusion,
     "mixture": Mixture,
     "mlm": MLM,
+    "mntp": MNTP,
     "multi_token_prediction": MultiTokenPrediction,
     "nsp": NSP,
     "prefix_lm": PrefixLM,

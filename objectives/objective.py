@@ -25,7 +25,7 @@ class InputsTargets(NamedTuple):
 class Masked(NamedTuple):
     """Examples that predict targets in place, at the `selected` positions. All arrays have the inputs' lengths.
 
-    The fields with a default become the batch fields encoder_token_types, encoder_attention_order and sentence_labels.
+    token_types, attention_order and labels become batch fields: encoder_token_types and so on.
     """
 
     inputs: Sequences
@@ -34,6 +34,8 @@ class Masked(NamedTuple):
     token_types: np.ndarray | None = None  # int32 [E, W]
     attention_order: np.ndarray | None = None  # int32 [E, W]
     labels: np.ndarray | None = None  # int32 [E]
+    weights: np.ndarray | None = None  # float32 [E, W], the loss weights of the selected positions; None: 1
+    shifted: np.ndarray | None = None  # bool [E], whether a token is predicted where the token before it is read
 
 
 class Objective(abc.ABC):

@@ -254,17 +254,21 @@ class InfillTokens(Rewrite):
 
 @dataclasses.dataclass(frozen=True)
 class FillMasks(Prompting):
-    """The model predicts each [MASK] of [CLS] text [SEP] in place: MLM.
+    """The model predicts each [MASK] of a text in place: MLM, masked diffusion.
 
     mask_rate: share of the tokens that a demonstration masks.
+    has_ends: whether [CLS] and [SEP] are around the text.
+    alignment: where a token is predicted (objectives/in_place.py).
     """
 
     mask_rate: float
+    has_ends: bool = True
+    alignment: Literal["same", "next"] = "same"
 
     task: ClassVar[Task] = "fill_masks"
 
     def lay_out(self, text, vocab):
-        return PromptTokens(_ids([vocab.cls, *text, vocab.sep]), _ids([]))
+        return PromptTokens(_ids([vocab.cls, *text, vocab.sep] if self.has_ends else text), _ids([]))
 
     def hide(self, text, start, stop, vocab):
         """As in the base class, but the model predicts each hidden token in place of its mask."""

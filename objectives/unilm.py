@@ -42,7 +42,7 @@ class UniLM(MLM):
 
     @property
     def prompting(self):
-        return _FillMasksInOrder(self.mask_rate, self.attention)
+        return _FillMasksInOrder(self.mask_rate, attention=self.attention)
 
     def output_lengths(self, raw):
         inputs = raw + 2 + self._is_cut
@@ -113,7 +113,7 @@ def attention_order(attention: AttentionPattern, text: Sequences, cuts: np.ndarr
 class _FillMasksInOrder(FillMasks):
     """FillMasks under one of UniLM's attention patterns. A prompt is not cut in two."""
 
-    attention: AttentionPattern
+    attention: AttentionPattern = "bidirectional"
 
     def attention_order(self, inputs):
         text = Sequences(inputs, np.full(len(inputs), inputs.shape[1]))

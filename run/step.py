@@ -14,6 +14,7 @@ import optax
 
 from learners.learner import Batch, Learner, Sums
 from models.transformer import Params
+from objectives.losses.cross_entropy import target_side
 
 INITIAL_FACTOR = 2.0**15
 MIN_FACTOR, MAX_FACTOR = 1.0, 2.0**24
@@ -187,7 +188,8 @@ def make_train_step(
 def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None, unk: int) -> Callable[[Params, Batch], Sums]:
     """Returns (params, batch) -> the learner's Sums over the batch, without dropout and with the same key every time.
 
-    bytes_of_token: int32 [V], the bytes that each token spells; adds `bytes_sum_by_group`, those of the scored targets.
+    bytes_of_token: int32 [V], the bytes that each token spells; adds `bytes_sum_by_group`, those of all targets: an
+      objective with a byte metric scores each token of its text, or, as masked diffusion, a random part in place of all.
     unk: the id of unknown tokens; adds the ratio `unknown_fraction`, their share of the scored targets, if the learner
       predicts tokens.
     """
@@ -195,7 +197,8 @@ def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None, unk: i
     def eval_step(params: Params, batch: Batch) -> Sums:
         _, sums = learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=False)
         if bytes_of_token is not None:
-            num_bytes = bytes_of_token[batch["decoder_target_tokens"]] * (batch["decoder_loss_weights"] > 0)
+            side = target_side(batch)
+            num_bytes = bytes_of_token[batch[f"{side}_target_tokens"]] * (batch[f"{side}_segment_ids"] > 0)
             sums["bytes_sum_by_group"] = jax.ops.segment_sum(
                 num_bytes.ravel(), batch["example_source"].ravel(), num_segments=learner.setup.num_groups
             )

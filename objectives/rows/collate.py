@@ -17,6 +17,9 @@ from objectives.rows import layout
 from objectives.rows.lengths import RowShape
 
 
+Examples = InputsTargets | Masked | layout.DecoderExamples
+
+
 @dataclasses.dataclass(frozen=True)
 class Collator:
     """A function from windows to a batch, for a table of denoisers and a row shape.
@@ -39,7 +42,7 @@ class Collator:
         """Returns a batch of `num_rows` rows, a function of the windows alone."""
         return self.place(self.examples(windows), windows, num_rows)
 
-    def place(self, examples: InputsTargets | Masked, windows: Windows, num_rows: int) -> Batch:
+    def place(self, examples: Examples, windows: Windows, num_rows: int) -> Batch:
         """Returns a batch of `num_rows` rows with the examples of `windows`, which are in the windows' order."""
         layouts: dict[str, Callable[..., Batch]] = {
             "encoder_decoder": layout.encoder_decoder,
@@ -49,8 +52,11 @@ class Collator:
         place = layouts[self.row_shape.architecture]
         return place(examples, windows.row_ids, windows.denoiser_ids, num_rows, self.row_shape, self.vocab)
 
-    def examples(self, windows: Windows) -> InputsTargets | Masked:
-        """Returns the corrupted examples, in the windows' order, before `place` puts them into rows."""
+    def examples(self, windows: Windows) -> Examples:
+        """Returns the corrupted examples, in the windows' order, before `place` puts them into rows.
+
+        Those of a mixture of both kinds are DecoderExamples.
+        """
         calls = self._calls if windows.variant_ids is None else self._planned_calls
         kinds = calls.kinds_of(windows.denoiser_ids, windows.variant_ids)
         by_kind, counts = np.argsort(kinds, kind="stable"), np.bincount(kinds, minlength=len(calls.denoisers))
@@ -62,6 +68,8 @@ class Collator:
                 chosen.append(places)
                 group = zip(calls.denoisers[first:end], counts[first:end].tolist(), strict=True)
                 examples.append(self._corrupt([(kind, count) for kind, count in group if count], windows, places))
+        if len({type(part) for part in examples}) > 1:
+            examples = [layout.decoder_examples(part, self.bidirectional_inputs) for part in examples]
         return _interleave(examples, chosen)
 
     @functools.cached_property
@@ -159,8 +167,8 @@ def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray)
     return columns
 
 
-def _interleave(parts: Sequence[InputsTargets | Masked], chosen: Sequence[np.ndarray]):
-    """The examples of all parts, InputsTargets or Masked; example i of part p goes to place chosen[p][i]."""
+def _interleave(parts: Sequence[Examples], chosen: Sequence[np.ndarray]):
+    """The examples of all parts, which are of one type; example i of part p goes to place chosen[p][i]."""
     if len(parts) == 1 and (np.diff(chosen[0]) > 0).all():
         return parts[0]
 

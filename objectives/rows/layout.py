@@ -4,6 +4,8 @@ A row may contain several examples; each is a separate segment and does not atte
 describes the fields of the batch.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from contract.batch import Batch
@@ -81,13 +83,18 @@ def _fill(array: np.ndarray, lengths: np.ndarray, at: np.ndarray, into: np.ndarr
     return into
 
 
+def _shifted_right(runs: _Runs, tokens: np.ndarray, vocab: Vocab) -> np.ndarray:
+    """int32 [rows, width]: the tokens one position later, after the decoder's start token in each segment."""
+    shifted = np.empty_like(tokens)
+    shifted[:, 1:] = tokens[:, :-1]
+    shifted.ravel()[runs.padding_starts] = vocab.pad  # the tokens after it are padding already
+    shifted.ravel()[runs.starts] = vocab.decoder_start
+    return shifted
+
+
 def _decoder_fields(runs: _Runs, targets: np.ndarray, denoiser_ids: np.ndarray, vocab: Vocab) -> Batch:
-    inputs = np.empty_like(targets)
-    inputs[:, 1:] = targets[:, :-1]
-    inputs.ravel()[runs.padding_starts] = vocab.pad  # the targets after it are padding already
-    inputs.ravel()[runs.starts] = vocab.decoder_start
     return {
-        "decoder_input_tokens": inputs,
+        "decoder_input_tokens": _shifted_right(runs, targets, vocab),
         "decoder_target_tokens": targets,
         "decoder_segment_ids": runs.segments(),
         "decoder_positions": runs.positions(),
@@ -154,8 +161,65 @@ def encoder_decoder(
     }
 
 
+class DecoderExamples(NamedTuple):
+    """Examples of a decoder-only row, of either kind: a mixture may have both in one batch."""
+
+    read: Sequences  # the tokens that the decoder reads, before any shift
+    targets: np.ndarray  # int32 [E, W], the true tokens at the places of `read`
+    weights: np.ndarray  # float32 [E, W], the loss weights of the targets
+    shifted: np.ndarray  # bool [E], whether a target is predicted where the token before it is read
+    prefix: np.ndarray  # int64 [E], how many leading positions the whole segment attends to
+    labels: np.ndarray | None = None  # int32 [E]
+
+
+def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: bool) -> DecoderExamples:
+    """Returns examples as decoder-only rows have them.
+
+    Masked examples are read in both directions. bidirectional_inputs: as for `decoder_only`.
+    """
+    if isinstance(examples, Masked):
+        lengths = examples.inputs.lengths
+        weights = examples.selected.astype(np.float32) if examples.weights is None else examples.weights
+        shifted = np.zeros(len(lengths), bool) if examples.shifted is None else examples.shifted
+        return DecoderExamples(examples.inputs, examples.targets, weights, shifted, lengths, examples.labels)
+    inputs, targets, labels = examples
+    lengths = inputs.lengths + targets.lengths
+    filled = valid_positions(lengths, int(lengths.max(initial=0)))
+    is_target = filled & ~valid_positions(inputs.lengths, filled.shape[1])
+    tokens = _fill(*inputs, at=filled & ~is_target, into=np.zeros(filled.shape, np.int32))
+    tokens = _fill(*targets, at=is_target, into=tokens)
+    prefix = (inputs.lengths + (inputs.lengths > 0)) * bidirectional_inputs
+    return DecoderExamples(
+        Sequences(tokens, lengths), tokens, is_target.astype(np.float32), np.ones(len(lengths), bool), prefix, labels
+    )
+
+
+def _decoder_only(
+    examples: DecoderExamples,
+    row_ids: np.ndarray,
+    denoiser_ids: np.ndarray,
+    num_rows: int,
+    shape: RowShape,
+    vocab: Vocab,
+) -> Batch:
+    lengths, prefix = examples.read.lengths, np.minimum(examples.prefix, examples.read.lengths)
+    runs = _Runs(row_ids, np.stack([prefix, lengths - prefix], axis=1), num_rows, shape.inputs_length)
+
+    def fill(array, padding, dtype=np.int32):
+        return _fill(array, lengths, at=runs.filled, into=np.full(runs.filled.shape, padding, dtype))
+
+    read, is_shifted = fill(examples.read.tokens, vocab.pad), runs.spread(examples.shifted[:, None], np.bool_)
+    return {
+        **_decoder_fields(runs, fill(examples.targets, vocab.pad), denoiser_ids, vocab),
+        "decoder_input_tokens": np.where(is_shifted, _shifted_right(runs, read, vocab), read),
+        "decoder_loss_weights": fill(examples.weights, 0, np.float32),
+        "decoder_bidirectional_mask": runs.spread(np.asarray([True, False]), np.bool_),
+        **({} if examples.labels is None else {"sentence_labels": _by_row(examples.labels, row_ids, num_rows)}),
+    }
+
+
 def decoder_only(
-    examples: InputsTargets,
+    examples: InputsTargets | Masked | DecoderExamples,
     row_ids: np.ndarray,
     denoiser_ids: np.ndarray,
     num_rows: int,
@@ -166,11 +230,18 @@ def decoder_only(
 ) -> Batch:
     """Returns a batch with inputs and targets in one sequence, of which only the targets are scored.
 
+    The rows of Masked examples are read in both directions, and the targets are predicted at their own positions or at
+    those before them (`Masked.shifted`).
+
     bidirectional_inputs: whether the positions that read the start token or an input attend to each other. They are one
     more than the inputs, because the sequence is shifted right (as in seqio's PrefixLMFeatureConverter). If False, the
     sequence is causal. Examples with labels have one row each. The other arguments and the error are those of
     `encoder_decoder`.
     """
+    if isinstance(examples, Masked):
+        examples = decoder_examples(examples, bidirectional_inputs)
+    if isinstance(examples, DecoderExamples):
+        return _decoder_only(examples, row_ids, denoiser_ids, num_rows, shape, vocab)
     inputs, targets, labels = examples
     reads_last_input = (inputs.lengths > 0).astype(np.int64)  # 1 if the position of the first target reads an input
     lengths = np.stack([inputs.lengths, reads_last_input, targets.lengths - reads_last_input], axis=1)
@@ -210,9 +281,13 @@ def encoder_only(
     """
     if isinstance(examples, InputsTargets):
         examples = _predicted_at_cls(examples, vocab)
-    inputs, targets, selected, token_types, attention_order, labels = examples
+    inputs, targets, selected, token_types, attention_order, labels, weights, shifted = examples
     runs = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length)
     fields = _encoder_fields(runs, inputs, vocab)
+    if shifted is not None and shifted.any():
+        read = fields["encoder_input_tokens"]
+        is_shifted = runs.spread(shifted[:, None], np.bool_)
+        fields["encoder_input_tokens"] = np.where(is_shifted, _shifted_right(runs, read, vocab), read)
     per_token = {"encoder_token_types": token_types, "encoder_attention_order": attention_order}
     for name, values in per_token.items():
         if values is not None:
@@ -222,6 +297,6 @@ def encoder_only(
     return {
         **fields,
         "encoder_target_tokens": runs.fill(targets, inputs.lengths, vocab.pad),
-        "encoder_loss_weights": runs.fill(selected, inputs.lengths, 0, np.float32),
+        "encoder_loss_weights": runs.fill(selected if weights is None else weights, inputs.lengths, 0, np.float32),
         "example_source": runs.spread(denoiser_ids[:, None], np.int32),
     }

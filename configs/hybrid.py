@@ -1,0 +1,36 @@
+"""Causal and masked rows in one decoder (GPT-BERT, Charpentier and Samuel 2024): CLM and masked next-token prediction.
+
+    python -m train.main --config=configs/hybrid.py
+    python -m train.main --config=configs/hybrid.py:masked_focus
+
+Each row is read causally or in both directions. Its tokens are predicted in the same place in both: where the token
+before is read. The model continues text as a causal language model, and fills in masks as a bidirectional encoder.
+
+Sizes: those of configs/clm.py. Variants, by the share of causal rows: causal_focus 15/16, even 1/2 (default),
+masked_focus 1/16, and the two ends clm and mntp.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base, clm
+from configs.base import denoiser
+
+_CAUSAL_SHARES = {"even": 1 / 2, "causal_focus": 15 / 16, "masked_focus": 1 / 16, "clm": 1.0, "mntp": 0.0}
+_MNTP = dict(name="mntp", alignment="next", mask_rate=0.15, mask_token_rate=1.0, random_token_rate=0.0)
+VARIANTS = {
+    name: base.mixture(
+        {
+            "clm": denoiser(mode="", weight=share, name="clm"),
+            "mntp": denoiser(mode="", weight=1 - share, **_MNTP),
+        }
+    )
+    for name, share in _CAUSAL_SHARES.items()
+}
+
+
+def get_config(preset: str = "tiny") -> ConfigDict:
+    """Returns the experiment at a preset."""
+    size, variant = base.split_preset(preset, clm.SIZES, VARIANTS)
+    config = clm.get_config(size)
+    config.objective = ConfigDict(VARIANTS[variant])
+    return config

@@ -1,0 +1,68 @@
+"""Objectives that hide tokens of a text and predict these in place, without [CLS] and [SEP]."""
+
+import abc
+import dataclasses
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from contract.vocab import Vocab
+from contract.windows import DocumentHandling
+from objectives.algebra.noise import valid_positions
+from objectives.algebra.sequences import Sequences
+from objectives.mlm import mask_selected, replaced
+from objectives.objective import Masked, Objective
+from objectives.prompting import FillMasks
+from objectives.rows.lengths import OutputLengths
+
+Alignment = Literal["same", "next"]
+
+
+@dataclasses.dataclass(frozen=True)
+class InPlace(Objective):
+    """A text of which some tokens are hidden, and predicted by a stack whose positions all see each other.
+
+    alignment: where a token is predicted. "same": at its own position, as in BERT. "next": at the position that reads
+        the token before it, as a causal language model predicts it; the first position reads the decoder's start token.
+        The states of a decoder that was trained on CLM then keep their meaning (llm2vec; GPT-BERT; DiffuLLaMA's shift).
+
+    Subclasses define `select`. On a decoder the rows are bidirectional, whatever data.bidirectional_inputs is.
+    """
+
+    alignment: Alignment
+
+    architectures: ClassVar = frozenset({"decoder_only", "encoder_only"})
+    documents: ClassVar[tuple[DocumentHandling, ...]] = ("join", "pack", "split")
+    eos_in_windows: ClassVar = True
+
+    @abc.abstractmethod
+    def select(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> tuple[np.ndarray, np.ndarray | None]:
+        """Returns the scored positions, bool [E, W], and their loss weights, float32 [E, W]; None: all 1."""
+
+    @property
+    def shown_rates(self) -> tuple[float, float]:
+        """The probabilities that a selected token is shown as [MASK] and as a random token; otherwise it is kept."""
+        return 1.0, 0.0
+
+    @property
+    def prompting(self):
+        return FillMasks(self.expected()["selected"], alignment=self.alignment, has_ends=False)
+
+    def special_tokens(self, architecture):
+        return ("mask",)
+
+    def output_lengths(self, raw):
+        return OutputLengths(raw, np.zeros_like(raw), raw)
+
+    def corrupt(self, tokens, lengths, keys, vocab):
+        selected, weights = self.select(Sequences(tokens, lengths), keys, vocab)
+        shown = mask_selected(keys, tokens, selected, vocab, *self.shown_rates)
+        shifted = np.full(len(tokens), self.alignment == "next")
+        return Masked(Sequences(shown, lengths), tokens, selected, weights=weights, shifted=shifted)
+
+    def hidden_mask(self, tokens, lengths, keys, vocab):
+        selected, _ = self.select(Sequences(tokens, lengths), keys, vocab)
+        return replaced(keys, selected, *self.shown_rates) & valid_positions(lengths, tokens.shape[1])
+
+    def restore(self, inputs, targets, vocab):
+        return targets

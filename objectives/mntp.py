@@ -1,0 +1,54 @@
+"""Masked next-token prediction: MLM whose hidden tokens are predicted where a causal language model predicts them."""
+
+import dataclasses
+from typing import Annotated
+
+import numpy as np
+
+from contract import rng
+from contract.errors import ConfigError
+from objectives.in_place import InPlace
+from objectives.mlm import maskable
+
+_SELECT = 0  # tag of keys; `mask_selected` uses 1 and 2
+
+
+@dataclasses.dataclass(frozen=True)
+class MNTP(InPlace):
+    """Masked next-token prediction (BehnamGhader et al. 2024, llm2vec; Charpentier and Samuel 2024, GPT-BERT).
+
+    mask_rate: selected share of the text's ordinary tokens: max(1, round(rate * n)) of n. EOS is never selected.
+    mask_token_rate, random_token_rate: probabilities that a selected token is masked or random; otherwise it is kept.
+        GPT-BERT and llm2vec: 1.0 and 0.0.
+
+    Deviation from GPT-BERT: the number of hidden tokens is rounded, not drawn.
+    """
+
+    mask_rate: Annotated[float, "(0, 1)"]
+    mask_token_rate: Annotated[float, "[0, 1]"]
+    random_token_rate: Annotated[float, "[0, 1]"]
+
+    def check(self, field):
+        super().check(field)
+        if self.mask_token_rate + self.random_token_rate > 1:
+            raise ConfigError(
+                f"{field}.mask_token_rate={self.mask_token_rate} and {field}.random_token_rate="
+                f"{self.random_token_rate} add up to more than 1; the rest of the selected tokens is kept, so lower one"
+            )
+        return []
+
+    @property
+    def shown_rates(self):
+        return self.mask_token_rate, self.random_token_rate
+
+    def most_scored(self, raw):
+        return np.minimum(np.maximum(np.rint(raw * self.mask_rate).astype(np.int64), 1), raw)
+
+    def select(self, text, keys, vocab):
+        candidates = maskable(text, vocab)
+        counts = self.most_scored(candidates.sum(axis=1))
+        return rng.choose_mask(rng.fold_in(keys, _SELECT), candidates, counts), None
+
+    def expected(self):
+        rates = {"masked": self.mask_token_rate, "random": self.random_token_rate}
+        return {"selected": self.mask_rate, **rates, "kept": 1 - self.mask_token_rate - self.random_token_rate}
