@@ -32,9 +32,7 @@ class MaskedDiffusion(InPlace):
     def select(self, text, keys, vocab):
         lengths = np.asarray(text.lengths, np.int64)
         counts = rng.integers(rng.fold_in(keys, _COUNT), 1, lengths)
-        selected = rng.choose_mask(
-            rng.fold_in(keys, _SELECT), valid_positions(lengths, text.tokens.shape[1]), counts
-        )
+        selected = rng.choose_mask(rng.fold_in(keys, _SELECT), valid_positions(lengths, text.tokens.shape[1]), counts)
         return selected, (selected * (lengths / counts)[:, None]).astype(np.float32)
 
     def most_scored(self, raw):

@@ -16,7 +16,6 @@ from objectives.objective import Denoiser, InputsTargets, Masked, Objective
 from objectives.rows import layout
 from objectives.rows.lengths import RowShape
 
-
 Examples = InputsTargets | Masked | layout.DecoderExamples
 
 
