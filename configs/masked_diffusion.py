@@ -3,8 +3,8 @@
     python -m train.main --config=configs/masked_diffusion.py
     python -m train.main --config=configs/masked_diffusion.py:next --config.model.architecture=decoder_only
 
-`bits_per_byte` of the evaluation is the bound on the bits of the text, beside which that of configs/clm.py stands. It is
-estimated from one draw of hidden tokens for each held-out window.
+`bits_per_byte` of the evaluation is the bound on the bits of the text, which compares with that of configs/clm.py. The
+bound is estimated from one draw of hidden tokens for each held-out window.
 
 Sizes: tiny (default), base, large (BERT's shapes). Variants:
   same    default: a token is predicted at its own position

@@ -60,7 +60,8 @@ class Collator:
         kinds = calls.kinds_of(windows.denoiser_ids, windows.variant_ids)
         by_kind, counts = np.argsort(kinds, kind="stable"), np.bincount(kinds, minlength=len(calls.denoisers))
         ends = np.cumsum(counts)
-        examples, chosen = [], []
+        examples: list[Examples] = []
+        chosen = []
         for first, end in calls.groups:
             places = by_kind[ends[first] - counts[first] : ends[end - 1]]
             if places.size:

@@ -51,7 +51,7 @@ def any_order_loss(nats: dict[frozenset, np.ndarray]) -> float:
 
 
 def integral_loss(nats: dict[frozenset, np.ndarray]) -> float:
-    """The integral over t in (0, 1] of 1 / t times the expected nats of the tokens that are hidden with probability t."""
+    """The integral over t in (0, 1] of 1 / t times the expected nats of the tokens hidden with probability t."""
 
     def at(t):
         return sum(
