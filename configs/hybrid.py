@@ -16,12 +16,12 @@ from configs import base, clm
 from configs.base import denoiser
 
 _CAUSAL_SHARES = {"even": 1 / 2, "causal_focus": 15 / 16, "masked_focus": 1 / 16, "clm": 1.0, "mntp": 0.0}
-_MNTP = dict(name="mntp", alignment="next", mask_rate=0.15, mask_token_rate=1.0, random_token_rate=0.0)
+MNTP = dict(name="mntp", mask_rate=0.15, mask_token_rate=1.0, random_token_rate=0.0)
 VARIANTS = {
     name: base.mixture(
         {
             "clm": denoiser(mode="", weight=share, name="clm"),
-            "mntp": denoiser(mode="", weight=1 - share, **_MNTP),
+            "mntp": denoiser(mode="", weight=1 - share, **MNTP),
         }
     )
     for name, share in _CAUSAL_SHARES.items()

@@ -30,6 +30,7 @@ class ELECTRA(MLM):
     discriminator_weight: Annotated[float, "(0, inf)"]
     temperature: Annotated[float, "(0, inf)"]
 
+    architectures: ClassVar = frozenset({"encoder_only"})
     learner: ClassVar = "electra"
     device_note: ClassVar = (
         "these are the generator's inputs; the discriminator reads the original text with the generator's samples at "

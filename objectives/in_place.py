@@ -22,14 +22,15 @@ Alignment = Literal["same", "next"]
 class InPlace(Objective):
     """A text of which some tokens are hidden, and predicted by a stack whose positions all see each other.
 
-    alignment: where a token is predicted. "same": at its own position, as in BERT. "next": at the position that reads
-        the token before it, as a causal language model predicts it; the first position reads the decoder's start token.
-        The states of a decoder that was trained on CLM then keep their meaning (llm2vec; GPT-BERT; DiffuLLaMA's shift).
+    `alignment` is where a token is predicted. "same": at its own position, as in BERT. "next": at the position that
+    reads the token before it, as a causal language model predicts it; the first position reads the decoder's start
+    token. The states of a decoder that was trained on CLM then keep their meaning (llm2vec, GPT-BERT, DiffuLLaMA).
 
-    Subclasses define `select`. On a decoder the rows are bidirectional, whatever data.bidirectional_inputs is.
+    Subclasses define `select` and `alignment`. A decoder reads the rows in both directions, whatever
+    data.bidirectional_inputs is.
     """
 
-    alignment: Alignment
+    alignment: ClassVar[Alignment]
 
     architectures: ClassVar = frozenset({"decoder_only", "encoder_only"})
     documents: ClassVar[tuple[DocumentHandling, ...]] = ("join", "pack", "split")

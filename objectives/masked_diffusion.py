@@ -7,7 +7,7 @@ import numpy as np
 
 from contract import rng
 from objectives.algebra.noise import valid_positions
-from objectives.in_place import InPlace
+from objectives.in_place import Alignment, InPlace
 
 _COUNT, _SELECT = 3, 0  # tags of keys; `mask_selected` uses 1 and 2
 
@@ -21,11 +21,16 @@ class MaskedDiffusion(InPlace):
     al. 2025, arXiv 2406.03736; Sahoo et al. 2024, arXiv 2406.07524). The weights of a text add up to n, so nats per
     token and bits per byte are of the same tokens as those of a causal language model.
 
+    alignment: "same": a token is predicted at its own position. "next": where the token before it is read, as by a
+        causal language model, whose parameters may be the start (DiffuLLaMA, Gong et al. 2025; Dream).
+
     Every token of the window may be hidden, EOS too, since a causal language model predicts it too.
 
     Deviation: LLaDA (Nie et al. 2025) draws t, hides each token with probability t, and weights by 1 / t. The
     expectation is the same, and the number of hidden tokens alone then makes the loss of a text vary, by 21% at n = 128.
     """
+
+    alignment: Alignment
 
     byte_metric: ClassVar = "bits_per_byte"  # the bound, of the text in its order, with the EOS of documents
 

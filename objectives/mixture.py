@@ -37,7 +37,7 @@ class Mixture:
         batches after `end_step` by the final weights; in between each denoiser's share changes linearly. Held-out
         batches do not depend on the step: each denoiser has the mean of its initial and its final share.
 
-    Either all denoisers read inputs and predict targets, or all predict in place.
+    On a decoder some denoisers may read inputs and predict targets, and others predict in place: configs/hybrid.py.
     """
 
     denoisers: Mapping[str, TableRow]

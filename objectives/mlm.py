@@ -23,6 +23,8 @@ FIRST_FREE_TAG = 10  # subclasses fold their keys with tags from here on
 class MLM(Objective):
     """[CLS] text [SEP]. A share of the tokens is selected and scored; the inputs show each masked, random or kept.
 
+    On a decoder the rows are read in both directions, so that one model may read others causally (configs/hybrid.py).
+
     mask_rate: selected share of the sequence's length n, [CLS] and [SEP] counted. Special tokens are never selected.
     mask_token_rate, random_token_rate: probabilities that a selected token is masked or random; otherwise it is kept.
         BERT: 0.8, 0.1.
@@ -51,7 +53,7 @@ class MLM(Objective):
     mask_unit: Literal["token", "word"]
     ngram_weights: tuple[Annotated[float, "[0, inf)"], ...]
 
-    architectures: ClassVar = frozenset({"encoder_only"})
+    architectures: ClassVar = frozenset({"decoder_only", "encoder_only"})
     eos_in_windows: ClassVar = True
 
     @property

@@ -1,7 +1,7 @@
 """Masked next-token prediction: MLM whose hidden tokens are predicted where a causal language model predicts them."""
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ class MNTP(InPlace):
 
     Deviation from GPT-BERT: the number of hidden tokens is rounded, not drawn.
     """
+
+    alignment: ClassVar = "next"
 
     mask_rate: Annotated[float, "(0, 1)"]
     mask_token_rate: Annotated[float, "[0, 1]"]

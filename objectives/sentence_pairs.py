@@ -57,6 +57,7 @@ class SentencePairs(MLM):
     short_seq_prob: Annotated[float, "[0, 1]"]
     pair_weight: Annotated[float, "[0, inf)"]
 
+    architectures: ClassVar = frozenset({"encoder_only"})
     documents: ClassVar = ("split",)
     eos_in_windows: ClassVar = False
     covers_window: ClassVar = False

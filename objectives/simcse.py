@@ -25,6 +25,7 @@ class SimCSE(MLM):
     temperature: Annotated[float, "(0, inf)"]
     mlm_weight: Annotated[float, "[0, inf)"]
 
+    architectures: ClassVar = frozenset({"encoder_only"})
     documents: ClassVar = ("split",)
     eos_in_windows: ClassVar = False
     one_example_per_row: ClassVar = True

@@ -38,6 +38,7 @@ class UniLM(MLM):
 
     attention: AttentionPattern
 
+    architectures: ClassVar = frozenset({"encoder_only"})
     has_attention_order: ClassVar = True
 
     @property

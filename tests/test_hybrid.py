@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from configs.hybrid import _MNTP
+from configs.hybrid import MNTP
 from contract.batch import check_batch
 from experiment.experiment import make_experiment
 from models.transformer import apply, init_params
@@ -87,7 +87,7 @@ def test_logits_of_a_causal_row_do_not_depend_on_later_tokens_of_it_or_on_other_
     np.testing.assert_array_equal(before[causal], others[causal])
 
 
-@pytest.mark.parametrize(("end", "alone"), [("clm", {"name": "clm"}), ("mntp", _MNTP)])
+@pytest.mark.parametrize(("end", "alone"), [("clm", {"name": "clm"}), ("mntp", MNTP)])
 def test_the_ends_are_the_objectives_alone_bit_for_bit(end, alone):
     fields = small_config("hybrid", "decoder_only")
     mixed = make_experiment(small_config(f"hybrid:{end}", "decoder_only"))

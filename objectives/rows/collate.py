@@ -60,8 +60,7 @@ class Collator:
         kinds = calls.kinds_of(windows.denoiser_ids, windows.variant_ids)
         by_kind, counts = np.argsort(kinds, kind="stable"), np.bincount(kinds, minlength=len(calls.denoisers))
         ends = np.cumsum(counts)
-        examples: list[Examples] = []
-        chosen = []
+        examples, chosen = [], []
         for first, end in calls.groups:
             places = by_kind[ends[first] - counts[first] : ends[end - 1]]
             if places.size:
@@ -69,7 +68,7 @@ class Collator:
                 group = zip(calls.denoisers[first:end], counts[first:end].tolist(), strict=True)
                 examples.append(self._corrupt([(kind, count) for kind, count in group if count], windows, places))
         if len({type(part) for part in examples}) > 1:
-            examples = [layout.decoder_examples(part, self.bidirectional_inputs) for part in examples]
+            return _interleave([layout.decoder_examples(part, self.bidirectional_inputs) for part in examples], chosen)
         return _interleave(examples, chosen)
 
     @functools.cached_property
