@@ -79,7 +79,7 @@ def masked_rows(experiment: Experiment, inputs: Sequences, length: int, order: n
     """
     tokens, vocab, num_rows = inputs.tokens, experiment.vocab, len(inputs.lengths)
     token_types = np.zeros_like(tokens) if experiment.model.num_token_types else None
-    shifted = np.full(num_rows, masks_prompting(experiment).alignment == "next")
+    shifted = np.full(num_rows, masks_prompting(experiment).shifted)
     examples = Masked(
         inputs, tokens, tokens == vocab.mask, token_types=token_types, attention_order=order, shifted=shifted
     )

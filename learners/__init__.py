@@ -3,6 +3,7 @@
 from learners.classification import ClassificationLearner
 from learners.contrastive import ContrastiveLearner
 from learners.electra import ElectraLearner
+from learners.future_summary import FutureSummaryLearner
 from learners.learner import Learner, LearnerSetup, TokenPredictionLearner
 from learners.multi_token_prediction import MultiTokenPredictionLearner
 from learners.sentence_pairs import SentencePairsLearner
@@ -14,6 +15,7 @@ LEARNERS: dict[str, type[Learner]] = {
     "classification": ClassificationLearner,
     "contrastive": ContrastiveLearner,
     "electra": ElectraLearner,
+    "future_summary": FutureSummaryLearner,
     "multi_token_prediction": MultiTokenPredictionLearner,
     "sentence_pairs": SentencePairsLearner,
     "token_prediction": TokenPredictionLearner,

@@ -10,6 +10,7 @@ from objectives.clm import CLM
 from objectives.deshuffling import Deshuffling
 from objectives.electra import ELECTRA
 from objectives.fim import FIM
+from objectives.future_summary import FutureSummary
 from objectives.iid_denoising import IIDDenoising
 from objectives.masked_diffusion import MaskedDiffusion
 from objectives.mixture import Mixture
@@ -32,6 +33,7 @@ OBJECTIVES = {
     "deshuffling": Deshuffling,
     "electra": ELECTRA,
     "fim": FIM,
+    "future_summary": FutureSummary,
     "iid_denoising": IIDDenoising,
     "masked_diffusion": MaskedDiffusion,
     "mixture": Mixture,

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,26 +15,27 @@ from objectives.objective import Masked, Objective
 from objectives.prompting import FillMasks
 from objectives.rows.lengths import OutputLengths
 
-Alignment = Literal["same", "next"]
-
 
 @dataclasses.dataclass(frozen=True)
 class InPlace(Objective):
     """A text of which some tokens are hidden, and predicted by a stack whose positions all see each other.
 
-    `alignment` is where a token is predicted. "same": at its own position, as in BERT. "next": at the position that
-    reads the token before it, as a causal language model predicts it; the first position reads the decoder's start
-    token. The states of a decoder that was trained on CLM then keep their meaning (llm2vec, GPT-BERT, DiffuLLaMA).
-
-    Subclasses define `select` and `alignment`. A decoder reads the rows in both directions, whatever
+    Subclasses define `select` and `shifted`. A decoder reads the rows in both directions, whatever
     data.bidirectional_inputs is.
     """
-
-    alignment: ClassVar[Alignment]
 
     architectures: ClassVar = frozenset({"decoder_only", "encoder_only"})
     documents: ClassVar[tuple[DocumentHandling, ...]] = ("join", "pack", "split")
     eos_in_windows: ClassVar = True
+
+    @property
+    @abc.abstractmethod
+    def shifted(self) -> bool:
+        """Whether a token is predicted where the token before it is read, as a causal language model predicts it.
+
+        The first position then reads the decoder's start token. A decoder that was trained on CLM predicts in these
+        places already (llm2vec, GPT-BERT, DiffuLLaMA). False: at the token's own position, as in BERT.
+        """
 
     @abc.abstractmethod
     def select(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> tuple[np.ndarray, np.ndarray | None]:
@@ -47,7 +48,7 @@ class InPlace(Objective):
 
     @property
     def prompting(self):
-        return FillMasks(self.expected()["selected"], alignment=self.alignment, has_ends=False)
+        return FillMasks(self.expected()["selected"], shifted=self.shifted, has_ends=False)
 
     def special_tokens(self, architecture):
         return ("mask",)
@@ -58,7 +59,7 @@ class InPlace(Objective):
     def corrupt(self, tokens, lengths, keys, vocab):
         selected, weights = self.select(Sequences(tokens, lengths), keys, vocab)
         shown = mask_selected(keys, tokens, selected, vocab, *self.shown_rates)
-        shifted = np.full(len(tokens), self.alignment == "next")
+        shifted = np.full(len(tokens), self.shifted)
         return Masked(Sequences(shown, lengths), tokens, selected, weights=weights, shifted=shifted)
 
     def hidden_mask(self, tokens, lengths, keys, vocab):

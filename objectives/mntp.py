@@ -1,7 +1,7 @@
 """Masked next-token prediction: MLM whose hidden tokens are predicted where a causal language model predicts them."""
 
 import dataclasses
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 
@@ -24,8 +24,6 @@ class MNTP(InPlace):
     Deviation from GPT-BERT: the number of hidden tokens is rounded, not drawn.
     """
 
-    alignment: ClassVar = "next"
-
     mask_rate: Annotated[float, "(0, 1)"]
     mask_token_rate: Annotated[float, "[0, 1]"]
     random_token_rate: Annotated[float, "[0, 1]"]
@@ -38,6 +36,10 @@ class MNTP(InPlace):
                 f"{self.random_token_rate} add up to more than 1; the rest of the selected tokens is kept, so lower one"
             )
         return []
+
+    @property
+    def shifted(self):
+        return True
 
     @property
     def shown_rates(self):

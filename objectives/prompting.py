@@ -258,12 +258,12 @@ class FillMasks(Prompting):
 
     mask_rate: share of the tokens that a demonstration masks.
     has_ends: whether [CLS] and [SEP] are around the text.
-    alignment: where a token is predicted (objectives/in_place.py).
+    shifted: whether a token is predicted where the token before it is read (objectives/in_place.py).
     """
 
     mask_rate: float
     has_ends: bool = True
-    alignment: Literal["same", "next"] = "same"
+    shifted: bool = False
 
     task: ClassVar[Task] = "fill_masks"
 

@@ -189,7 +189,7 @@ def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None, unk: i
     """Returns (params, batch) -> the learner's Sums over the batch, without dropout and with the same key every time.
 
     bytes_of_token: int32 [V], the bytes that each token spells; adds `bytes_sum_by_group`, those of all targets: an
-      objective with a byte metric scores each token of its text, or, as masked diffusion, a random part in place of all.
+      objective with a byte metric scores every token of its text, or a random part with weights, as masked diffusion.
     unk: the id of unknown tokens; adds the ratio `unknown_fraction`, their share of the scored targets, if the learner
       predicts tokens.
     """

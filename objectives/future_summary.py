@@ -1,0 +1,30 @@
+"""CLM with a second head that predicts more of the future than the next token. Inference does not use the head."""
+
+import dataclasses
+from typing import Annotated, ClassVar, Literal
+
+from objectives.clm import CLM
+
+
+@dataclasses.dataclass(frozen=True)
+class FutureSummary(CLM):
+    """CLM, plus `loss_weight` times the loss of a linear head on the same states.
+
+    summary: what the head predicts.
+        "order": which tokens come next, in the order of their first occurrences (TOP, Zuhri et al. 2025, arXiv
+            2508.19228): a softmax over the vocabulary.
+        "bag": which tokens are 2 to `horizon` tokens ahead, in any order (FSP, Mahajan et al. 2025, arXiv
+            2510.14751): a sigmoid for each token of the vocabulary.
+    horizon: of "bag", in tokens. The papers: 12 and 100. "order" looks to the end of the segment.
+    loss_weight: relative to the mean loss of the next token. The papers: 1.
+
+    Both stop at the end of the document where data.documents is "pack" or "split".
+    """
+
+    summary: Literal["order", "bag"]
+    horizon: Annotated[int, "[2, 2**16]"]
+    loss_weight: Annotated[float, "(0, inf)"]
+
+    architectures: ClassVar = frozenset({"decoder_only"})
+    learner: ClassVar = "future_summary"
+    device_note: ClassVar = "a further head predicts a summary of the tokens ahead, up to the end of the example"
