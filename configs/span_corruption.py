@@ -17,7 +17,7 @@ from configs import architectures, base, machines, recipes
 
 _T5 = {"noise_density": 0.15, "random_roll": False, "span_length_distribution": "composition"}
 VARIANTS = {f"span_{mean}_15_u_u": {**_T5, "mean_noise_span_length": float(mean)} for mean in (3, 2, 5, 10)}
-# By mean span length: the targets of 256 inputs (tiny) and of 512. See objectives/rows/lengths.py.
+# By mean span length: the targets of 256 inputs (tiny) and of 512. See objectives/rows/window_specs.py.
 TARGETS_LENGTH = {2.0: (62, 126), 3.0: (58, 114), 5.0: (54, 105), 10.0: (49, 99)}
 
 

@@ -37,8 +37,8 @@ from learners.learner import Learner, LearnerSetup
 from models.config import ModelConfig
 from models.transformer import Params
 from objectives import Denoiser, denoisers_of
+from objectives.objective import Architecture, RowShape
 from objectives.rows.collate import Collator
-from objectives.rows.lengths import Architecture, RowShape
 from objectives.rows.window_specs import most_scored
 
 

@@ -23,7 +23,7 @@ from data.store.store import TokenStore
 from data.windows.leak_guard import have_equal_documents
 from experiment.config import DataConfig, ExperimentConfig
 from objectives import Denoiser, Mixture, Objective
-from objectives.rows.lengths import RowShape
+from objectives.objective import RowShape
 from objectives.rows.window_specs import make_batch_spec
 
 # Fields of config.data for a run of several corpora, and the values that a config without data.sources must have.

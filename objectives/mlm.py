@@ -10,10 +10,9 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, append, prepend, random_tokens
-from objectives.algebra.words import CutWords, choose_ngrams, choose_token_ngrams, cut_words, word_starts
-from objectives.objective import Masked, Objective
+from objectives.algebra.words import CutWords, choose_ngrams, cut_words, word_starts
+from objectives.objective import Masked, Objective, OutputLengths
 from objectives.prompting import FillMasks
-from objectives.rows.lengths import OutputLengths
 
 _SELECT, _COUNT = 0, 3  # tags of keys; `mask_selected` uses 1 and 2
 FIRST_FREE_TAG = 10  # subclasses fold their keys with tags from here on
@@ -139,7 +138,7 @@ class MLM(Objective):
         if self.mask_unit == "token" and len(self.ngram_weights) == 1:
             return rng.choose_mask(keys, candidates, counts)
         if self.mask_unit == "token":
-            return choose_token_ngrams(keys, candidates, counts, self.ngram_weights)
+            return choose_ngrams(keys, candidates, candidates, counts, self.ngram_weights)
         # [CLS] and [SEP] may have the id of EOS, which they are not.
         is_text = valid_positions(text.lengths - 1, text.tokens.shape[1]) & self.eos_in_windows
         is_text[:, 0] = False

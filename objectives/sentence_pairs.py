@@ -12,8 +12,8 @@ from objectives.algebra.noise import take, valid_positions
 from objectives.algebra.sentences import SentenceEnds, sentence_ends
 from objectives.algebra.sequences import Sequences
 from objectives.mlm import FIRST_FREE_TAG, MLM
+from objectives.objective import OutputLengths
 from objectives.prompting import FillMasks
-from objectives.rows.lengths import OutputLengths
 
 # Tags of keys: for the used length of a window, for where it is cut, for the label, and for the end of B.
 USED, CUT, LABEL, END = range(FIRST_FREE_TAG, FIRST_FREE_TAG + 4)

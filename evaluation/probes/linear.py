@@ -31,9 +31,8 @@ from models.heads import mean_state, state_at
 from models.parameters import Params
 from models.transformer import bind, init_params
 from objectives.algebra.sequences import Sequences
-from objectives.objective import InputsTargets
+from objectives.objective import InputsTargets, RowShape
 from objectives.rows import layout
-from objectives.rows.lengths import RowShape
 from run import sharding
 
 Pooling = Literal["mean", "first", "last"]

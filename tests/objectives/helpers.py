@@ -10,8 +10,8 @@ from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STO
 from contract.windows import Windows
 from objectives import Denoiser, Objective, denoisers_of
 from objectives.algebra.sequences import Sequences
+from objectives.objective import RowShape
 from objectives.rows.collate import Collator
-from objectives.rows.lengths import RowShape
 from objectives.rows.window_specs import make_batch_spec
 
 REFERENCE = json.loads(pathlib.Path(__file__).with_name("t5_seqio_vectors.json").read_text())

@@ -10,7 +10,7 @@ from data.windows.batches import loader
 from experiment.experiment import make_experiment
 from objectives import CLM, OBJECTIVES, Mixture, PrefixLM, denoisers_of
 from objectives.mixture import TableRow
-from objectives.rows.lengths import RowShape
+from objectives.objective import RowShape
 from tests.data.corpus import all_documents, store_of
 from tests.objectives.helpers import make_collator, vocab
 from tests.table import objective_of, small_config
