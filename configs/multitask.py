@@ -61,8 +61,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         },
     )
     if is_t5:
-        config.data.rates = "num_examples"
-        config.data.rates_maximum = 2**19
+        config.data.update(rates="num_examples", rates_maximum=2**19)
     config.data.on_unusable = "skip" if size == "tiny" else "error"
     if size == "tiny":
         config.data.inputs_length = config.data.targets_length = 256

@@ -27,15 +27,12 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     size, variant = base.split_preset(preset, architectures.T5_V1_1, VARIANTS)
     config.objective = ConfigDict({"name": "span_corruption", **VARIANTS[variant]})
     tiny_targets, paper_targets = TARGETS_LENGTH[config.objective.mean_noise_span_length]
-    config.data.inputs_length = 256
-    config.data.targets_length = tiny_targets
-    config.train.batch_size = 8
-    config.train.steps = 500
+    config.data.update(inputs_length=256, targets_length=tiny_targets)
+    config.train.update(batch_size=8, steps=500)
     base.use_size(config, size, architectures.T5_V1_1)
     if size != "tiny":
         recipes.use_t5_recipe(config)
         config.data.targets_length = paper_targets
-        config.train.batch_size = 2048
-        config.train.steps = 1_000_000
+        config.train.update(batch_size=2048, steps=1_000_000)
         machines.use_machine(config, size, machines.T5)
     return config

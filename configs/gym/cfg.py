@@ -6,11 +6,6 @@
 The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/cfg.py.
 """
 
-from ml_collections import ConfigDict
-
 from configs.gym.common import gym
 
-
-def get_config(preset: str = "clm") -> ConfigDict:
-    """Returns the experiment of an objective."""
-    return gym(preset, "cfg", length=32, answer=4, steps=2000)
+get_config = gym("cfg", length=32, answer=4, steps=2000)

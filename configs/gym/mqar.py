@@ -6,11 +6,6 @@
 The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/mqar.py.
 """
 
-from ml_collections import ConfigDict
-
 from configs.gym.common import gym
 
-
-def get_config(preset: str = "clm") -> ConfigDict:
-    """Returns the experiment of an objective."""
-    return gym(preset, "mqar", length=26, answer=4, steps=2000)
+get_config = gym("mqar", length=26, answer=4, steps=2000)
