@@ -22,6 +22,9 @@ line, with an optional preset; overrides are {"objective.mask_rate": 0.4}, as in
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+Overrides = Mapping[str, Any] | None  # field -> value
+Names = Sequence[str]  # of variants
+
 
 def study(
     *,
@@ -31,7 +34,7 @@ def study(
     variants: Mapping[str, dict],
     budget: dict[str, Any],
     measures: Mapping[str, dict],
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides = None,
     seeds: int | None = None,
     published: Sequence[dict] = (),
     notes: str = "",
@@ -81,7 +84,7 @@ def study(
 
 
 def variant(
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides = None,
     *,
     config: str = "",
     start: dict[str, Any] | None = None,
@@ -101,7 +104,7 @@ def variant(
     return dict(overrides=dict(overrides or {}), config=config, start=start, sweep=dict(sweep or {}))
 
 
-def stage(config: str, share: float, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def stage(config: str, share: float, overrides: Overrides = None) -> dict[str, Any]:
     """Returns the first part of a variant's training, which has `share` of the budget, above 0 and below 1."""
     return dict(config=config, share=share, overrides=dict(overrides or {}))
 
@@ -117,12 +120,7 @@ def flops(amount: float) -> dict[str, Any]:
 
 
 def heldout_loss(
-    *,
-    config: str = "",
-    overrides: Mapping[str, Any] | None = None,
-    metric: str = "loss",
-    better: str = "lower",
-    only: Sequence[str] = (),
+    *, config: str = "", overrides: Overrides = None, metric: str = "loss", better: str = "lower", only: Names = ()
 ) -> dict[str, Any]:
     """Returns the measure `metric` of train.evaluate, under the run's own config or under a common one.
 
@@ -141,8 +139,8 @@ def probe(
     *,
     better: str = "lower",
     config: str = "",
-    overrides: Mapping[str, Any] | None = None,
-    only: Sequence[str] = (),
+    overrides: Overrides = None,
+    only: Names = (),
     **fields: Any,
 ) -> dict[str, Any]:
     """Returns the measure `metric` of `train.evaluate --probe=NAME`, such as probe("continuation", "bits_per_byte").
@@ -168,9 +166,9 @@ def fine_tuning(
     metric: str = "accuracy",
     *,
     config: str = "configs/classification.py",
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides = None,
     better: str = "higher",
-    only: Sequence[str] = (),
+    only: Names = (),
 ) -> dict[str, Any]:
     """Returns the measure `metric` of the last evaluation of a run of `config` that starts from the variant's run.
 

@@ -41,6 +41,6 @@ def get_study():
                 measure="accuracy",
                 metric="MNLI and SST",
                 better_than=[("electra", "mlm")],
-            ),
+            )
         ],
     )

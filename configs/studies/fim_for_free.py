@@ -49,6 +49,6 @@ def get_study():
                 metric="left-to-right loss",
                 better_than=[("clm", "fim_100"), ("fim_50", "fim_100"), ("fim_90", "fim_100")],
                 better="lower",
-            ),
+            )
         ],
     )

@@ -54,6 +54,6 @@ def get_study():
                 measure="accuracy",
                 metric="MNLI",
                 values={"masks_15": 84.2, "masks_40": 84.5, "bert_15": 83.7, "bert_40": 84.3},
-            ),
+            )
         ],
     )

@@ -38,6 +38,6 @@ def get_study():
                 metric="held-out loss on C4",
                 values={"cosine": 1.953, "inverse_sqrt": 2.040},
                 better="lower",
-            ),
+            )
         ],
     )

@@ -75,11 +75,7 @@ def get_study(architecture: str = "encoder_decoder", inputs_length: int = 128, b
             **common.infilling(only=("ul2", "no_modes", "no_x", "no_s", "sc", "sclm", "unilm")),
         },
         overrides=common.SHORT_RUNS
-        | {
-            "model.architecture": architecture,
-            "data.inputs_length": inputs_length,
-            "train.batch_size": batch_size,
-        },
+        | {"model.architecture": architecture, "data.inputs_length": inputs_length, "train.batch_size": batch_size},
         published=[
             published(
                 "Tay et al. (2022), abstract: UL2 outperforms T5-like and GPT-like models across several setups",

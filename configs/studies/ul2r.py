@@ -51,6 +51,6 @@ def get_study():
                 measure="accuracy",
                 metric="average of few-shot tasks",
                 better_than=[("clm_then_ul2r", "clm")],
-            ),
+            )
         ],
     )

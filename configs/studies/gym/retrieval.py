@@ -25,6 +25,6 @@ def get_study():
                 measure="backward",
                 metric="accuracy",
                 values={"clm": 0, "mlm": 22, "mlm_u": 100},
-            ),
+            )
         ],
     )

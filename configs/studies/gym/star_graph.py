@@ -25,6 +25,6 @@ def get_study():
                 measure="exact",
                 metric="exact match",
                 better_than=[("multi_token_prediction", "sft")],
-            ),
+            )
         ],
     )

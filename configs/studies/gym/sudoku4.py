@@ -31,6 +31,6 @@ def get_study():
                 measure="exact",
                 metric="solved",
                 better_than=[("mlm_u", "clm")],
-            ),
+            )
         ],
     )
