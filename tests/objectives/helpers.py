@@ -85,17 +85,3 @@ def collator(
         documents=documents,
         bidirectional_inputs=True,
     )
-
-
-def rebuild(inputs: list[int], targets: list[int], vocab: Vocab) -> list[int]:
-    """The raw text of an example of span corruption from its inputs and targets, both without EOS and mode token."""
-    sentinels = {int(s) for s in vocab.sentinels}
-    spans, current = {}, None
-    for token in targets:
-        if token in sentinels:
-            current = spans.setdefault(token, [])
-        else:
-            current.append(token)
-    text = [t for token in inputs for t in (spans.pop(token) if token in sentinels else [token])]
-    assert not spans, "targets contain spans that are not in the inputs"
-    return text

@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/addition.py --out=studies/gym_addition
 
-data/sources/gym/addition.py describes the task.
+data/sources/gym describes the task.
 
 A sum is written from its most significant digit; an encoder may fill in another digit first.
 """

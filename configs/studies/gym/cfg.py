@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/cfg.py --out=studies/gym_cfg
 
-data/sources/gym/cfg.py describes the task.
+data/sources/gym describes the task.
 
 The length of a word leaves one end that makes it grammatical. Answers differ in length, and span corruption of one
 length is no variant: it writes answers of that length alone.

@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/mqar.py --out=studies/gym_mqar
 
-data/sources/gym/mqar.py describes the task.
+data/sources/gym describes the task.
 
 The task is known for telling architectures apart (Arora et al. 2023); no figures of objectives are published.
 """

@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/relationship.py --out=studies/gym_relationship
 
-data/sources/gym/relationship.py describes the task.
+data/sources/gym describes the task.
 
 The task of Kitouni et al. (2024, arXiv 2406.05183) in small.
 """

@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/retrieval.py --out=studies/gym_retrieval
 
-data/sources/gym/retrieval.py describes the task.
+data/sources/gym describes the task.
 
 All pairs are stated; the questions about every second pair are trained on, and those about the others are asked.
 """

@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/reversal.py --out=studies/gym_reversal
 
-data/sources/gym/reversal.py describes the task.
+data/sources/gym describes the task.
 
 Of each fact with one order, one of four wordings is not trained on and is asked, in the order of the training text
 (forward) and in the other (backward). Without random_roll the end of every instance is hidden, as with UL2's x3, and

@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/selective_copy.py --out=studies/gym_selective_copy
 
-data/sources/gym/selective_copy.py describes the task.
+data/sources/gym describes the task.
 
 The task is known for telling architectures apart (Gu & Dao 2023); no figures of objectives are published.
 """

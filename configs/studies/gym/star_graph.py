@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/star_graph.py --out=studies/gym_star_graph
 
-data/sources/gym/star_graph.py describes the task.
+data/sources/gym describes the task.
 
 A model that takes any arm is right in half of the cases. An encoder fills in the masks of the path in the order of
 margins, so it may begin at the goal; a decoder begins at the start. G(2,5) with 20 names and fresh graphs, where

@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/sudoku4.py --out=studies/gym_sudoku4
 
-data/sources/gym/sudoku4.py describes the task.
+data/sources/gym describes the task.
 
 The first measure fills in the cell with the largest margin first; a decoder writes the cells by row. 4 x 4 cells, where
 the papers have 9 x 9.

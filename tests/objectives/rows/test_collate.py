@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from objectives import CLM, Denoiser, PrefixLM, SpanCorruption, denoisers_of
+from objectives import Denoiser, SpanCorruption, denoisers_of
 from objectives.algebra.sequences import Sequences
 from objectives.denoising import corrupt_together
 from objectives.objective import InputsTargets, Objective, OutputLengths, RowShape
@@ -76,33 +76,6 @@ def test_a_denoiser_makes_the_same_examples_beside_all_others(name):
         )
         for both, one in ((together.inputs, alone.inputs), (together.targets, alone.targets)):
             assert [sequence(both, place) for place in places] == [sequence(one, e) for e in range(len(places))]
-
-
-class Reversed(PrefixLM):
-    """Prefix LM of the reversed text, by a `corrupt` of its own."""
-
-    prompting = PrefixLM.prompting
-    hidden_mask = PrefixLM.hidden_mask
-    restore = PrefixLM.restore
-    byte_metric = PrefixLM.byte_metric
-    has_inputs = PrefixLM.has_inputs
-    most_scored = PrefixLM.most_scored
-
-    def corrupt(self, tokens, lengths, keys, vocab):
-        backwards = np.maximum(lengths[:, None] - 1 - np.arange(tokens.shape[1]), 0)
-        return super().corrupt(np.take_along_axis(tokens, backwards, axis=1), lengths, keys, vocab)
-
-
-def test_an_objective_with_a_corrupt_of_its_own_is_corrupted_by_it_with_every_mode():
-    backwards = Reversed(target_fraction=0.25, split="uniform", sentinel=False)
-    table = [*UL2, *(Denoiser(f"{k}", "x", o, 1.0, k, 1.0) for o in (CLM(), backwards) for k in ("[R]", "[X]"))]
-    windows = windows_of(np.arange(4 * len(table)) % len(table))
-    together = collator_of(table).examples(windows)
-    for k in range(7, 11):
-        places = np.flatnonzero(windows.denoiser_ids == k)
-        tokens, lengths, keys = windows.tokens[places], windows.lengths[places], windows.keys[places]
-        alone = table[k].objective.corrupt(tokens, lengths, keys, vocab())
-        assert [sequence(together.targets, place) for place in places] == [sequence(alone.targets, e) for e in range(4)]
 
 
 # Examples that are longer than their objective declares
