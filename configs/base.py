@@ -287,16 +287,7 @@ def corpus(
 
 
 def use_corpora(config: ConfigDict, corpora: dict[str, dict]) -> None:
-    """Sets config.data to several corpora, by name, in place of data.source.
-
-    Raises ValueError for a name that --config.data.sources.NAME.weight=... and so on cannot have.
-    """
-    for name in corpora:
-        if not (name.isidentifier() and name.isascii()) or hasattr(ConfigDict(), name):
-            raise ValueError(
-                f"data.sources names a corpus {name!r}, and the command line has no fields of that name: use letters, "
-                "digits and '_', no digit first, and no attribute of a ConfigDict"
-            )
+    """Sets config.data to several corpora, by name, in place of data.source."""
     config.data.source = ""
     config.data.sources = ConfigDict(corpora)
 

@@ -121,22 +121,18 @@ def _capacities(denoiser: Denoiser, row_shape: RowShape) -> tuple[Capacity, ...]
 
 
 def _check_supported(denoiser: Denoiser, row_shape: RowShape, documents: str) -> None:
-    objective, name = denoiser.objective, type(denoiser.objective).__name__
-    if row_shape.architecture not in objective.architectures:
-        raise ConfigError(
-            f"model.architecture={row_shape.architecture!r} does not go with {denoiser.field} ({name}): "
-            f"use {' or '.join(repr(a) for a in sorted(objective.architectures))}"
-        )
-    if documents not in objective.documents:
-        raise ConfigError(
-            f"{denoiser.documents_field}={documents!r} does not go with {denoiser.field} ({name}): "
-            f"use {' or '.join(repr(d) for d in objective.documents)}"
-        )
-    if objective.one_example_per_row and row_shape.examples_per_row > 1:
-        raise ConfigError(
-            f"data.examples_per_row={row_shape.examples_per_row} does not go with {denoiser.field} ({name}), "
-            "which learns one thing from each row: set it to 1"
-        )
+    objective = denoiser.objective
+    supported = {
+        "model.architecture": (row_shape.architecture, sorted(objective.architectures)),
+        denoiser.documents_field: (documents, objective.documents),
+        "data.examples_per_row": (row_shape.examples_per_row, [1] if objective.one_example_per_row else None),
+    }
+    for field, (value, values) in supported.items():
+        if values is not None and value not in values:
+            raise ConfigError(
+                f"{field}={value!r} does not go with {denoiser.field} ({type(objective).__name__}): use "
+                f"{' or '.join(map(repr, values))}"
+            )
     # With "pack" each document's piece is a segment, and each segment reads one EOS in the encoder.
     segments = row_shape.targets_length // 2 + 1
     if documents == "pack" and row_shape.architecture == "encoder_decoder" and row_shape.inputs_length < segments:
@@ -207,14 +203,14 @@ def longest_window(output_lengths: Callable[[np.ndarray], OutputLengths], row: R
     raw = np.arange(1, 64 * (row.inputs_length + row.targets_length))
     inputs, targets, both = output_lengths(raw)
     if row.architecture != "encoder_decoder":
-        window = _count_leading(both <= row.inputs_share)
-        if window == 0:
-            raise _inputs_too_short(row, name, int(both[0]) * row.examples_per_row)
-        return window
+        inputs, targets = both, np.zeros_like(both)
     by_inputs = _count_leading(inputs <= row.inputs_share)
     window = _count_leading((inputs <= row.inputs_share) & (targets <= row.targets_share))
     if by_inputs == 0:
-        raise _inputs_too_short(row, name, int(inputs[0]) * row.examples_per_row)
+        raise ConfigError(
+            f"data.inputs_length={row.inputs_length} is too short for {name}{_examples_text(row)}: "
+            f"set it to {int(inputs[0]) * row.examples_per_row} or more"
+        )
     inputs_limit = by_inputs < len(raw)
     if window == 0 or (inputs_limit and targets[by_inputs - 1] > row.targets_share + 1):
         needed = int(targets[:by_inputs].max() if inputs_limit else targets[0]) * row.examples_per_row
@@ -225,13 +221,6 @@ def longest_window(output_lengths: Callable[[np.ndarray], OutputLengths], row: R
             f"data.inputs_length={row.inputs_length}: set data.targets_length={needed} or more{remedy}"
         )
     return window
-
-
-def _inputs_too_short(row: RowShape, name: str, needed: int) -> ConfigError:
-    return ConfigError(
-        f"data.inputs_length={row.inputs_length} is too short for {name}{_examples_text(row)}: "
-        f"set it to {needed} or more"
-    )
 
 
 def longest_document(capacities: Sequence[Capacity], row: RowShape, name: str) -> int:
