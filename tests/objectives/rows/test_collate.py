@@ -121,10 +121,7 @@ class ScoresLess(Overlong):
     [
         (InputsGrow, "makes 6 inputs of a window of 6 tokens, and output_lengths returns 4: define output_"),
         (TargetsGrow, "makes 6 targets of a window of 6 tokens, and output_lengths returns 4: define output_"),
-        (
-            ScoresLess,
-            "makes 6 scored positions of a window of 10 tokens, and most_scored returns 0: define most_s",
-        ),
+        (ScoresLess, "makes 6 scored positions of a window of 10 tokens, and most_scored returns 0: define most_s"),
     ],
 )
 def test_more_tokens_than_declared_are_one_line(objective, message):
