@@ -10,7 +10,7 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, append, prepend, random_tokens
-from objectives.algebra.words import CutWords, choose_ngrams, cut_words, word_starts
+from objectives.algebra.words import CutWords, choose_ngrams, choose_token_ngrams, cut_words, word_starts
 from objectives.objective import Masked, Objective, OutputLengths
 from objectives.prompting import FillMasks
 
@@ -138,7 +138,7 @@ class MLM(Objective):
         if self.mask_unit == "token" and len(self.ngram_weights) == 1:
             return rng.choose_mask(keys, candidates, counts)
         if self.mask_unit == "token":
-            return choose_ngrams(keys, candidates, candidates, counts, self.ngram_weights)
+            return choose_token_ngrams(keys, candidates, counts, self.ngram_weights)
         # [CLS] and [SEP] may have the id of EOS, which they are not.
         is_text = valid_positions(text.lengths - 1, text.tokens.shape[1]) & self.eos_in_windows
         is_text[:, 0] = False

@@ -102,11 +102,15 @@ class Objective(abc.ABC):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if vars(cls).keys().isdisjoint({"corrupt", "noise_mask", "inputs_view", "targets_view"}):
-            return
+
+        def owner(name: str) -> int:
+            return next(k for k, base in enumerate(cls.__mro__) if name in vars(base))
+
+        determining = ("corrupt", "noise_mask", "inputs_view", "targets_view")
+        changed = min(owner(name) for name in determining if hasattr(cls, name))
         describing = ("prompting", "hidden_mask", "restore", "byte_metric", "has_inputs", "most_scored")
-        owners = {name: next(base for base in cls.__mro__ if name in vars(base)) for name in describing}
-        stale = [name for name, base in owners.items() if base is not cls and not inspect.isabstract(base)]
+        later = [name for name in describing if owner(name) > changed]
+        stale = [name for name in later if not inspect.isabstract(cls.__mro__[owner(name)])]
         if stale:
             raise TypeError(
                 f"{cls.__name__} changes the examples and inherits {', '.join(stale)} of other examples: "

@@ -11,7 +11,7 @@ from configs.mlm import VARIANTS
 from contract import rng
 from objectives.algebra import words
 from objectives.algebra.sequences import Sequences
-from objectives.algebra.words import CutWords, choose_ngrams, cut_words, word_starts
+from objectives.algebra.words import CutWords, choose_ngrams, choose_token_ngrams, cut_words, word_starts
 from objectives.mlm import MLM, maskable
 from tests.objectives.helpers import byte_ids, random_keys, vocab
 
@@ -84,6 +84,21 @@ def test_the_leading_words_of_an_ngram_are_selected_up_to_the_first_that_does_no
     Word 3 uses the last token.
     """
     assert choose([1, 2, 1, 1, 2, 2], [4, 0, 3], 6, cuts=[1, 0, 0, 1, 1, 0]) == [0, 3, 4, 5]
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=5),
+    st.lists(st.integers(0, 3), min_size=1, max_size=4).filter(any),
+    st.integers(0, 1000),
+)
+def test_ngrams_of_tokens_are_those_of_words_of_one_token(rows, weights, seed):
+    candidates = np.asarray(rows)
+    budgets = np.minimum(np.arange(len(rows)) + seed % 8, candidates.sum(axis=1))
+    keys = random_keys(len(rows), seed)
+    chosen = choose_token_ngrams(keys, candidates, budgets, weights)
+    assert (chosen == choose_ngrams(keys, candidates, candidates, budgets, weights)).all()
+    assert (chosen.sum(axis=1) == budgets).all()
 
 
 def test_the_division_into_ngrams_begins_at_any_word_and_goes_round():
