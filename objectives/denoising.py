@@ -131,23 +131,16 @@ def views_of(objective: Objective) -> tuple[View, View, int] | None:
 
 
 def corrupt_together(
-    objectives: Sequence[Denoising],
-    counts: Sequence[int],
-    tokens: np.ndarray,
-    lengths: np.ndarray,
-    keys: np.ndarray,
-    vocab: Vocab,
+    members: Sequence[tuple[Denoising, slice]], tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab
 ) -> InputsTargets:
     """The examples of `corrupt`, of several objectives with the same views (`views_of`), in one call.
 
     Args:
-      objectives: the objectives.
-      counts: the number of windows of each, above 0: first those of the first objective, then the second's, and so on.
+      members: each objective with the slice of its windows.
       tokens, lengths, keys, vocab: as for `corrupt`.
     """
-    noise, begin = np.zeros(tokens.shape, bool), 0
-    for objective, count in zip(objectives, counts, strict=True):
-        of_objective = slice(begin, begin := begin + count)
-        width = int(lengths[of_objective].max())
-        noise[of_objective, :width] = objective.noise_mask(lengths[of_objective], keys[of_objective], width)
-    return objectives[0].show(noise, tokens, lengths, keys, vocab)
+    noise = np.zeros(tokens.shape, bool)
+    for objective, chosen in members:
+        width = int(lengths[chosen].max())
+        noise[chosen, :width] = objective.noise_mask(lengths[chosen], keys[chosen], width)
+    return members[0][0].show(noise, tokens, lengths, keys, vocab)

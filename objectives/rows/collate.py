@@ -75,33 +75,30 @@ class Collator:
                 variants = [(variant, places[variant_ids[places] == number]) for number, variant in numbered]
             yield from ((variant, own) for variant, own in variants if own.size)
 
-    @property
-    def _has_attention_order(self) -> bool:
-        # All batches must have the same fields, also batches without an example of such a denoiser.
-        return any(denoiser.objective.has_attention_order for denoiser in self.denoisers)
-
     def _corrupt(
         self, group: Sequence[tuple[Denoiser, np.ndarray]], windows: Windows, chosen: np.ndarray
     ) -> InputsTargets | Masked:
         """The examples of windows `chosen`, int [n]: those of the first denoiser of the group, then the second's."""
         lengths, keys, vocab = windows.lengths[chosen], windows.keys[chosen], self.vocab
         tokens = windows.tokens[chosen, : lengths.max()]
-        denoiser, counts = group[0][0], [len(places) for _, places in group]
+        denoiser, begin, members = group[0][0], 0, []
+        for member, places in group:
+            members.append((member.objective, slice(begin, begin := begin + len(places))))
         examples: InputsTargets | Masked
         if views_of(denoiser.objective):
-            objectives = [cast(Denoising, member.objective) for member, _ in group]
-            examples = corrupt_together(objectives, counts, tokens, lengths, keys, vocab)
+            examples = corrupt_together(cast(list[tuple[Denoising, slice]], members), tokens, lengths, keys, vocab)
         else:
             columns = extra_columns_of(denoiser.objective.extra_columns, windows, chosen)
             examples = denoiser.objective.corrupt(tokens, lengths, keys, vocab, **columns)
-        begin = 0
-        for (member, _), count in zip(group, counts, strict=True):
-            check_lengths(member.objective, examples, lengths, slice(begin, begin := begin + count))
-        if isinstance(examples, Masked) and examples.attention_order is None and self._has_attention_order:
+        for objective, of_objective in members:
+            check_lengths(objective, examples, lengths, of_objective)
+        # All batches must have the same fields, also batches without an example of a denoiser with an attention order.
+        has_order = any(each.objective.has_attention_order for each in self.denoisers)
+        if has_order and isinstance(examples, Masked) and examples.attention_order is None:
             examples = examples._replace(attention_order=np.zeros(examples.targets.shape, np.int32))
         if not denoiser.mode:
             return examples
-        modes = np.repeat([vocab.mode(member.mode) for member, _ in group], counts)
+        modes = np.concatenate([np.full(len(places), vocab.mode(member.mode)) for member, places in group])
         return examples._replace(inputs=prepend(examples.inputs, modes))
 
 

@@ -101,9 +101,8 @@ def most_scored(denoisers: Sequence[Denoiser], spec: BatchSpec, row_shape: RowSh
         return min(length, spec.examples_per_row * int(max(bounds)))
     bounds_of_examples = np.zeros(spec.plan.raw_lengths.shape, np.int64)
     for k, denoiser in enumerate(denoisers):
-        is_denoiser = spec.plan.denoiser_ids == k
-        for k_variant, variant in enumerate(denoiser.variants(int(spec.plan.variant_ids[is_denoiser].max()) + 1)):
-            chosen = is_denoiser & (spec.plan.variant_ids == k_variant)
+        for k_variant, variant in enumerate(denoiser.variants(spec.plan.num_variants(k))):
+            chosen = (spec.plan.denoiser_ids == k) & (spec.plan.variant_ids == k_variant)
             of_lengths = _most_scored_up_to(variant, int(spec.plan.raw_lengths.max()))
             bounds_of_examples[chosen] = of_lengths[spec.plan.raw_lengths[chosen] - 1]
     return min(length, int(bounds_of_examples.sum(axis=1).max()))

@@ -40,8 +40,8 @@ INVALID = {
     "no mode": (config_of({"clm": {"name": "clm", "weight": 1.0}}), "config field objective.denoisers.clm.mode is mis"),
     "no common architecture": (
         config_of(ROWS | {"mlm": MLM_ROW}),
-        "objective.denoisers have no model.architecture in common: clm, s: decoder_only or encoder_decoder; "
-        "mlm: encoder_only",
+        "objective.denoisers have no model.architecture in common: clm: decoder_only or encoder_decoder; "
+        "s: decoder_only or encoder_decoder; mlm: encoder_only",
     ),
     "unsupported architecture": (
         config_of(ROWS, "encoder_only"),

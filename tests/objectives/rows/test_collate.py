@@ -43,7 +43,7 @@ def windows_of(denoiser_ids, longest=40):
 @pytest.mark.parametrize("num_corpora", [1, 3])
 def test_six_of_ul2s_denoisers_are_corrupted_by_one_call(num_corpora, monkeypatch):
     calls = []
-    count = lambda objectives, *arguments: calls.append(len(objectives)) or corrupt_together(objectives, *arguments)  # noqa: E731
+    count = lambda members, *arguments: calls.append(len(members)) or corrupt_together(members, *arguments)  # noqa: E731
     monkeypatch.setattr("objectives.rows.collate.corrupt_together", count)
     tasks = [dataclasses.replace(row, corpus=k) for k in range(num_corpora) for row in UL2]
     collator_of(tasks).examples(windows_of(np.arange(2 * len(tasks)) % len(tasks)))
