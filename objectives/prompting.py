@@ -108,13 +108,11 @@ class ContinueInputs(Prompting):
             return None
         return self.lay_out(text[:start], vocab)._replace(targets_start=_ids([vocab.sentinel(0)] * self.sentinel))
 
+    demonstration = Continue.demonstration
+
     def continuation(self, answer, vocab):
         has_sentinel = self.sentinel and answer[:1].tolist() == [vocab.sentinel(0)]
         return answer[1:] if has_sentinel else answer
-
-    def demonstration(self, tokens, corrupt, vocab):
-        text, truth = np.split(tokens, [len(tokens) // 2])
-        return text, truth
 
 
 @dataclasses.dataclass(frozen=True)
