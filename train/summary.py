@@ -38,7 +38,7 @@ def print_summary(run: CompiledRun, display: Display, workdir: str) -> None:
             of + line
             for line in (
                 *_skipped_input_warnings(corpus),
-                *coverage_warnings(corpus.store),
+                *coverage_warnings(corpus.store, run.experiment.tokenizer),
                 *_heldout_share_warnings(corpus, own, specs[0].eos),
             )
         ]

@@ -1,7 +1,7 @@
 """The corpora that `data.source` names: a module for each, with a function (corpus, path, field) -> Source.
 
 To add a source, write such a function and add it to SOURCES. A source of files needs a function that reads the
-documents of one file (data/sources/from_files.py).
+documents of one file (data/sources/files.py).
 """
 
 import dataclasses
@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator
 from contract.errors import ConfigError
 from data.sources.array_record import open_array_record, open_tfds
 from data.sources.config import DEFAULT_TEXT_KEY, CorpusConfig
-from data.sources.from_files import check_disjoint
+from data.sources.files import check_disjoint, open_text
 from data.sources.gym import open_gym
 from data.sources.hf import open_hf
-from data.sources.parquet import open_parquet
+from data.sources.records import open_jsonl, open_parquet
 from data.sources.source import Part, RawDocument, Skipped, Source
 from data.sources.stdlib import open_stdlib, open_stdlib_functions
-from data.sources.text import open_jsonl, open_text
 
 __all__ = ["SOURCES", "Part", "Source", "check_heldout", "check_source", "open_source"]
 

@@ -155,12 +155,3 @@ _MEASURES: dict[str, Callable[[str], float]] = {
     "duplicate_line_fraction": duplicate_line_fraction,
     "duplicate_ngram_fraction": duplicate_ngram_fraction,
 }
-
-
-def length_classes(lengths: np.ndarray) -> dict[str, int]:
-    """Returns the class of lengths, ascending -> how many of `lengths`, int64 [n], each 1 or more, are in it.
-
-    The class [2**k, 2**(k + 1)) is 2**k, as the text that JSON needs for keys.
-    """
-    exponents, counts = np.unique(np.frexp(lengths.astype(np.float64))[1] - 1, return_counts=True)
-    return {str(1 << exponent): count for exponent, count in zip(exponents.tolist(), counts.tolist(), strict=True)}

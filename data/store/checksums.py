@@ -4,7 +4,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 import socket
 import threading
 import time
@@ -98,9 +97,9 @@ class BackgroundVerification(threading.Thread):
 
 def was_verified(folder: Path, meta: Mapping[str, Any]) -> bool:
     """Returns whether `remember_verified` was called within the last month, and no file has been written since."""
-    with contextlib.suppress(OSError):
-        return time.time() - _marker(folder, meta).stat().st_mtime < _VERIFIED_SECONDS
-    return False
+    marker = _marker(folder, meta)
+    newest = max((folder / name).stat().st_mtime for name in meta["file_sizes"])
+    return marker.exists() and marker.stat().st_mtime > max(newest, time.time() - _VERIFIED_SECONDS)
 
 
 def remember_verified(folder: Path, meta: Mapping[str, Any]) -> None:
@@ -112,19 +111,13 @@ def remember_verified(folder: Path, meta: Mapping[str, Any]) -> None:
 
 
 def _marker(folder: Path, meta: Mapping[str, Any]) -> Path:
-    """Returns the file that remembers the store `folder` of this host, another one when a file has been written."""
-    identity = [socket.gethostname(), os.path.realpath(folder), meta["meta_checksum"]]
-    for name in meta["file_sizes"]:
-        info = (folder / name).stat()
-        identity += [name, info.st_size, info.st_mtime_ns, info.st_ino]
-    name = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
-    return Path(os.path.expanduser(_VERIFIED_STORES), name)
+    """Returns the file that remembers the store `folder` of this host."""
+    identity = f"{socket.gethostname()} {folder.resolve()} {meta['meta_checksum']}"
+    return Path(_VERIFIED_STORES).expanduser() / hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
 
 
 def _checksum_of(meta: Mapping[str, Any]) -> str:
-    digest = _new_hash()
-    digest.update(json.dumps(meta, sort_keys=True).encode())
-    return digest.hexdigest()
+    return _new_hash(json.dumps(meta, sort_keys=True).encode()).hexdigest()
 
 
 _new_hash = functools.partial(hashlib.blake2b, digest_size=16)

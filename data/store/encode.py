@@ -4,22 +4,19 @@ import collections
 import dataclasses
 import functools
 import multiprocessing
-import os
 import signal
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from contract.errors import ConfigError
-from data.duplicates.near import MAX_DOCUMENTS, MinHasher, sharing_a_band
+from data.duplicates.near import MAX_DOCUMENTS, MinHasher
 from data.sources.config import CorpusConfig
 from data.sources.files import text_digest
-from data.sources.filters import DocumentFilters, length_classes
+from data.sources.filters import DocumentFilters
 from data.sources.source import RawDocument, Skipped, Source
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 
@@ -36,8 +33,6 @@ DOCUMENT = np.dtype(  # the arrays of the store that are columns of its document
         ("num_shingles", np.int64),
     ]
 )
-SAMPLED_TEXTS = 64  # the first documents of a corpus, which are decoded again
-_SAMPLED_CHARACTERS = 2000  # the start of each that is used
 _CHUNK_DOCUMENTS, _CHUNK_CHARACTERS = 4096, 1 << 20
 _IN_FLIGHT = 3  # chunks for each worker
 _SMALL_BYTES = 16 << 20  # a corpus that is encoded faster than workers start
@@ -54,11 +49,8 @@ class Chunk:
       tokens: [N], of the n documents one after another, each with an EOS.
       signatures, sets: of the n documents (data/duplicates/near.py): uint32 [n * PERMUTATIONS], uint32 [N]; empty where
         they are not needed.
-      samples: number of a document among those that were read -> (part of its text, what its tokens decode to), or None
-        for a text that does not change.
       skipped_empty: documents without tokens.
       removed: filter -> documents, bytes of text.
-      lengths: class of lengths in bytes -> documents, before any filter.
     """
 
     num_read: int
@@ -69,10 +61,8 @@ class Chunk:
     tokens: np.ndarray
     signatures: np.ndarray
     sets: np.ndarray
-    samples: dict[int, tuple[str, str] | None]
     skipped_empty: int
     removed: dict[str, tuple[int, int]]
-    lengths: dict[str, int]
 
 
 def num_ids(tokenizer: Tokenizer) -> int:
@@ -101,10 +91,10 @@ class Encoder:
         prompt length would then be correct: part of the response would be unscored, or part of the prompt scored.
         """
         dtype, eos = token_dtype(self._tokenizer), np.array([self._tokenizer.vocab.eos])
-        chunk = Chunk(len(documents), 0, np.zeros(0, DOCUMENT), [], [], eos, eos, eos, {}, 0, {}, {})
+        chunk = Chunk(len(documents), 0, np.zeros(0, DOCUMENT), [], [], eos, eos, eos, 0, {})
         rows: list[tuple] = []
-        tokens, signatures, sets, lengths = [], [], [], []
-        for number, document in enumerate(documents):
+        tokens, signatures, sets = [], [], []
+        for document in documents:
             prompt_bytes, text_bytes = document.prompt.encode("utf-8"), document.text.encode("utf-8")
             num_bytes = len(prompt_bytes) + len(text_bytes)
             chunk.bytes_read += num_bytes
@@ -116,13 +106,10 @@ class Encoder:
                     chunk.skipped_empty += 1
                     continue
                 removed_by = self._filters.removed_by_tokens(document, prompt.size + text.size)
-            lengths.append(num_bytes)
             if removed_by:
                 before = chunk.removed.get(removed_by, (0, 0))
                 chunk.removed[removed_by] = before[0] + 1, before[1] + num_bytes
                 continue
-            if first + number < SAMPLED_TEXTS:
-                chunk.samples[number] = self._changed(document.text[:_SAMPLED_CHARACTERS])
             shingles = np.zeros(0, np.uint32)
             if self._needs_signatures or first <= MAX_DOCUMENTS:
                 self._hasher = self._hasher or MinHasher()
@@ -146,20 +133,9 @@ class Encoder:
             chunk.names.append(document.name)
             chunk.labels.append(document.label)
             tokens += [prompt, text, eos]
-        chunk.documents, chunk.lengths = np.array(rows, DOCUMENT), length_classes(np.array(lengths, np.int64))
-        chunk.tokens = _joined(tokens, dtype)
+        chunk.documents, chunk.tokens = np.array(rows, DOCUMENT), _joined(tokens, dtype)
         chunk.signatures, chunk.sets = _joined(signatures, np.uint32), _joined(sets, np.uint32)
         return chunk
-
-    def _changed(self, text: str) -> tuple[str, str] | None:
-        """Encodes and decodes `text`, and returns the first place where that changes it, if it does."""
-        decoded = self._tokenizer.decode(self._tokenizer.encode(text))
-        if decoded == text:
-            return None
-        differs = (i for i, pair in enumerate(zip(text, decoded, strict=False)) if pair[0] != pair[1])
-        place = next(differs, min(len(text), len(decoded)))
-        shown = slice(max(place - 10, 0), place + 10)
-        return text[shown], decoded[shown]
 
 
 def _joined(arrays: list[np.ndarray], dtype: Any) -> np.ndarray:
@@ -180,58 +156,37 @@ def chunks_of(documents: Iterable[RawDocument]) -> Iterator[tuple[list[RawDocume
         yield chunk, first
 
 
-class Engine(Protocol):
-    """What reads, encodes and compares the documents of a corpus. The store does not depend on it."""
-
-    def encoded(self, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped) -> Iterator[Chunk]:
-        """Reads the corpus, and yields its documents in order, encoded.
-
-        skipped: counts what is skipped. Raises ConfigError for what cannot be read, and for a worker that was killed.
-        """
-
-    def sharing_a_band(self, values: np.ndarray, documents: np.ndarray, jaccard: float) -> np.ndarray:
-        """See data.duplicates.near.sharing_a_band. values: a memory map."""
+# Reads a corpus and yields its documents in order, encoded, and counts what is skipped. Raises ConfigError for what
+# cannot be read, and for a worker that was killed. The store does not depend on it.
+Engine = Callable[[Source, CorpusConfig, Tokenizer, Skipped], Iterator[Chunk]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Processes:
-    """Encodes documents in `workers` processes, or in this one, and compares them in this one."""
-
-    workers: int = 1
-
-    sharing_a_band = staticmethod(sharing_a_band)
-
-    def encoded(self, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped) -> Iterator[Chunk]:
-        """See Engine."""
-        chunks = chunks_of(source.documents(skipped))
-        if self.workers == 1 or source.num_bytes < _SMALL_BYTES:
-            encoder = Encoder(corpus, tokenizer)
-            yield from (encoder.encode(*chunk) for chunk in chunks)
-            return
-        # Not fork: a program with threads, such as this one, cannot be copied safely.
-        pool = ProcessPoolExecutor(self.workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
-        pending: collections.deque[Future[Chunk]] = collections.deque()
-        try:
-            for chunk in chunks:
-                pending.append(pool.submit(_encode_in_worker, corpus, tokenizer.fingerprint, *chunk))
-                if len(pending) == _IN_FLIGHT * self.workers:
-                    yield pending.popleft().result()
-            while pending:
+def encode_documents(
+    source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped, *, workers: int = 1
+) -> Iterator[Chunk]:
+    """An Engine: encodes documents in `workers` processes, or in this one."""
+    chunks = chunks_of(source.documents(skipped))
+    if workers == 1 or source.num_bytes < _SMALL_BYTES:
+        encoder = Encoder(corpus, tokenizer)
+        yield from (encoder.encode(*chunk) for chunk in chunks)
+        return
+    # Not fork: a program with threads, such as this one, cannot be copied safely. The parent ends its workers.
+    ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), **ignore)
+    pending: collections.deque[Future[Chunk]] = collections.deque()
+    try:
+        for chunk in chunks:
+            pending.append(pool.submit(_encode_in_worker, corpus, tokenizer.fingerprint, *chunk))
+            if len(pending) == _IN_FLIGHT * workers:
                 yield pending.popleft().result()
-        except BrokenProcessPool:
-            raise ConfigError(
-                "a worker process ended, as by the system where memory is too small: use fewer --workers"
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-ONE_PROCESS: Engine = Processes()
-
-
-def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool:
+        raise ConfigError(
+            "a worker process ended, as by the system where memory is too small: use fewer --workers"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @functools.lru_cache(maxsize=1)
@@ -245,10 +200,3 @@ def encoder_of(corpus: CorpusConfig, fingerprint: str) -> Encoder:
 
 def _encode_in_worker(corpus: CorpusConfig, fingerprint: str, documents: list[RawDocument], first: int) -> Chunk:
     return encoder_of(corpus, fingerprint).encode(documents, first)
-
-
-def _end_with_parent() -> None:
-    """Ends this process when its parent has ended, in whatever way."""
-    parent: Any = multiprocessing.parent_process()
-    wait([parent.sentinel])
-    os._exit(1)

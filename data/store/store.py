@@ -48,16 +48,13 @@ from data.store.checksums import (
     remember_verified,
     verify,
 )
-from data.store.encode import ONE_PROCESS, Engine
-from data.store.progress import PrepareProgress
+from data.store.encode import Engine, encode_documents
 from data.store.write import write_store
 from data.tokenizers.tokenizer import Tokenizer
 from files.paths import (
     check_access,
-    check_path,
     check_writable,
     copy_file,
-    describe_os_error,
     in_bucket,
     is_file,
     reason,
@@ -73,7 +70,6 @@ class TokenStore:
 
     Attributes:
       folder: the store's folder.
-      name: the name with which that folder was written.
       meta: the contents of meta.json.
       tokens, offsets, digests, duplicate_ids, near_duplicate_pairs, text_bytes, token_bytes, name_ids,
         prompt_lengths, label_ids, unigram_counts, file_digests, text_digests, is_heldout: as in the module's table.
@@ -87,7 +83,6 @@ class TokenStore:
         self.folder = folder
         try:
             self.meta = read_meta(folder)
-            self.name: str = self.meta["name"]
             for name, size in self.meta["file_sizes"].items():
                 if (actual := (folder / name).stat().st_size) != size:
                     raise ValueError(f"{name} has {actual} bytes, not {size}")
@@ -97,10 +92,10 @@ class TokenStore:
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
             for path in folder.glob("*.npy"):
                 setattr(self, path.stem, np.asarray(np.load(path, mmap_mode="r")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-                raise ConfigError(f"token store {folder} cannot be read: {describe_os_error(error) or error}") from None
+        except (FileNotFoundError, ValueError) as error:
             raise damaged(folder, error) from None
+        except OSError as error:
+            raise ConfigError(f"token store {folder} cannot be read: {reason(error)}") from None
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -175,20 +170,13 @@ class TokenStore:
         return np.minimum(self.text_bytes[index] / np.maximum(self.token_bytes[index], 1), 1.0)
 
 
-def check_cache_dir(cache_dir: str) -> None:
-    """Raises ConfigError for an empty data.cache_dir, which would be the current folder, and for an address of none."""
-    if not cache_dir:
-        raise ConfigError("data.cache_dir='' must be a folder, such as '~/.cache/cloze'")
-    check_path(cache_dir, f"data.cache_dir={cache_dir!r}")
-
-
 def open_or_build(
     corpus: CorpusConfig,
     tokenizer: Tokenizer,
     *,
     progress: bool = True,
     new_store_dir: str | None = None,
-    engine: Engine = ONE_PROCESS,
+    engine: Engine = encode_documents,
     source: Source | None = None,
 ) -> TokenStore:
     """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
@@ -202,7 +190,7 @@ def open_or_build(
     Args:
       corpus: the config of the corpus.
       tokenizer: that of the corpus.
-      progress: show a bar while building, or lines if standard error is no terminal.
+      progress: whether to print a line to standard error every ten seconds while building.
       new_store_dir: another folder to look into and to build in, for a config that somebody else may have written.
       engine: reads and encodes the documents of a store that is built.
       source: the corpus, if it is open already.
@@ -210,7 +198,6 @@ def open_or_build(
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
     damaged store.
     """
-    check_cache_dir(corpus.cache_dir)
     check_access(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
     check_filters(corpus.filters)
     source = source or open_source(corpus)
@@ -228,8 +215,7 @@ def open_or_build(
             else:
                 check_writable(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
                 check_heldout(source, corpus)
-                shown = PrepareProgress(source.num_bytes, shown=progress)
-                write_store(folder, source, corpus, tokenizer, shown, engine)
+                write_store(folder, source, corpus, tokenizer, engine, progress=progress)
         if shared is not None and not in_cache:
             for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
                 copy_file(path, f"{shared}/{path.name}")
@@ -241,11 +227,6 @@ def open_or_build(
     store = TokenStore(folder)
     if corpus.heldout_path and not store.is_heldout[-1]:  # its texts have no tokens
         raise no_heldout_text(corpus)
-    if store.name != name:
-        raise ConfigError(
-            f"token store {folder} contains another corpus, the store {store.name}, which was renamed: "
-            "delete that folder, and the next run rebuilds it"
-        )
     return store
 
 
@@ -270,7 +251,7 @@ def _download(address: str, folder: Path) -> None:
             for name in meta["file_sizes"]:
                 copy_file(f"{address}/{name}", building / name)
             verify(building, meta)
-        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        except (FileNotFoundError, ValueError) as error:
             raise damaged(address, error) from None
         with contextlib.suppress(OSError):  # another process of this machine has finished first
             os.rename(building, folder)

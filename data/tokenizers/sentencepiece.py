@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
-from data.sources.files import expand_home, read_regular_file
+from data.sources.files import expand_home
 from data.tokenizers.base import Tokenizer, check_unicode
 from data.tokenizers.specials import (
     ModelTokens,
@@ -16,6 +16,7 @@ from data.tokenizers.specials import (
     known_roles,
     with_substitutes,
 )
+from files.paths import read_bytes
 
 SPACE = "\u2581"  # SentencePiece's character for a space
 
@@ -44,7 +45,7 @@ class SentencePieceTokenizer(Tokenizer):
         except ImportError:
             raise ConfigError(f"{self.where} needs SentencePiece: pip install -e '.[sentencepiece]'") from None
         self._model = sentencepiece.SentencePieceProcessor()
-        self.serialized = read_regular_file(expand_home(path, self.where))
+        self.serialized = read_bytes(expand_home(path, self.where))
         self._model.LoadFromSerializedProto(self.serialized)  # unlike the constructor, raises for an empty model
         self.files = {Path(path).name: self.serialized}
         found_in_text = self._specials_found_in_text(special_tokens["mode_tokens"])

@@ -91,11 +91,9 @@ def make_vocab(
 
     where: the config field of the tokenizer with its value, for messages. The others are fields of config.data.
 
-    Raises ConfigError for an invalid data.num_sentinels or data.mode_tokens, where the model's sentinels are too few,
+    Raises ConfigError for an invalid data.mode_tokens, where the model's sentinels are too few,
     where it has no EOS and none is appended, and for a special id between the ids of ordinary tokens.
     """
-    if num_sentinels < 0:
-        raise ConfigError(f"data.num_sentinels={num_sentinels} must not be negative")
     content_start, content_end = min(model.content), max(model.content) + 1
     inside = [text for id_, text in model.specials.items() if content_start <= id_ < content_end]
     if inside:

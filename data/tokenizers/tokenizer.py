@@ -54,14 +54,12 @@ def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
     """
     where = f"data.tokenizer={corpus.tokenizer!r}"
     try:
-        tokenizer = _tokenizer(corpus, where)
-    except (ConfigError, MemoryError):
+        tokenizer = _read_tokenizer(corpus, where)
+    except ConfigError:
         raise
     except OSError as error:
         raise ConfigError(f"{where} cannot be read ({reason(error)}): give the path of a tokenizer's file") from None
-    except BaseException as error:  # of the libraries, whatever is damaged; a panic of Rust code is no Exception
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
+    except Exception as error:  # of the libraries, whatever is damaged
         message = " ".join(str(error).split())[:200]
         raise ConfigError(
             f"{where} cannot be read as a tokenizer ({type(error).__name__}: {message}): give the path of a whole file"
@@ -78,7 +76,7 @@ def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
     return tokenizer
 
 
-def _tokenizer(corpus: CorpusConfig, where: str) -> Tokenizer:
+def _read_tokenizer(corpus: CorpusConfig, where: str) -> Tokenizer:
     options = {
         "num_sentinels": corpus.num_sentinels,
         "mode_tokens": corpus.mode_tokens,

@@ -12,11 +12,10 @@ import numpy as np
 from contract.batch import Batch
 from contract.rng import GOLDEN, mix64, seed_bits
 from contract.windows import BatchSpec, Windows
-from data.windows.batches import Batches, example_weights
+from data.windows.batches import Batches, DrawnExamples, ExampleReader, example_weights
 from data.windows.documents import Documents, MixedDocuments
-from data.windows.examples import DrawnExamples, ExampleReader
 from data.windows.order import Drawn, permute
-from data.windows.windowing import WindowReader
+from data.windows.windowing import WindowReader, make_reader
 
 # windows, number of rows, groups of the examples int32 [E] -> batch
 GroupTransform = Callable[[Windows, int, np.ndarray], Batch]
@@ -72,7 +71,7 @@ class Heldout:
         Raises ConfigError where the documents do not fill a window.
         """
         assert spec.plan is None
-        readers = [WindowReader(documents.by_corpus[windows.corpus], windows) for windows in spec.windows]
+        readers = [make_reader(documents.by_corpus[windows.corpus], windows) for windows in spec.windows]
         weights, ramps = example_weights(spec, readers, documents.factors)
         final = [ramp.weight if ramp else weight for weight, ramp in zip(weights, ramps, strict=True)]
         mean_lengths = [reader.mean_length for reader in readers]
@@ -81,7 +80,7 @@ class Heldout:
         read = np.flatnonzero(self.shares > 0)
         most = max(num_windows // len(read), 1) if num_windows else None
         order = _VisitOrder([readers[k] for k in read], seed=seed, most=most)
-        self._examples = ExampleReader([readers[k] for k in read], read.tolist(), order, spec, seed=seed)
+        self._examples = ExampleReader([readers[k] for k in read], read.tolist(), order.draw, spec, seed=seed)
         self.num_windows = np.zeros(len(readers), np.int64)
         self.num_windows[read] = order.num_windows
         self._per_row = spec.examples_per_row
@@ -207,7 +206,7 @@ def visits(reader: WindowReader, seed: int, most: int) -> np.ndarray:
 
 def _windows_of_rounds(reader: WindowReader, seed: int, num_documents: int, num_rounds: int) -> np.ndarray:
     """The windows, each once, of the first rounds over the first documents."""
-    first, counts = reader.cut.windows_of(np.arange(num_documents))
+    first, counts = reader.windows_of(np.arange(num_documents))
     visited = np.minimum(counts, num_rounds)
     document = np.repeat(np.arange(num_documents), visited)
     nth = np.arange(len(document)) - np.repeat(np.cumsum(visited) - visited, visited)

@@ -9,7 +9,7 @@ import pytest
 from contract.errors import ConfigError
 from contract.windows import RowPlan, WindowSpec
 from data.windows.batches import loader
-from data.windows.windowing import WindowReader
+from data.windows.windowing import make_reader
 from tests.data.corpus import all_documents, batches_of, examples_of_window, store_of
 
 PAD = 0
@@ -136,7 +136,7 @@ def test_loader_makes_several_small_batches_at_once(documents, batch_size, threa
 
 def test_every_window_once_an_epoch_in_a_new_order(documents):
     spec = WindowSpec("only", 1.0, 7, "split", False)
-    reader = WindowReader(documents, spec, seed=3)
+    reader = make_reader(documents, spec, seed=3)
     batches_ = dataset(documents, specs=(spec,), batch_size=1)
     epochs = [[examples_of(batches_[n])[0] for n in range(e * len(reader), (e + 1) * len(reader))] for e in range(3)]
     for e, epoch in enumerate(epochs):
@@ -172,12 +172,6 @@ def test_shares_of_tokens_are_those_of_the_real_windows(documents):
     assert abs(raw_tokens[0] / raw_tokens.sum() - 0.5) < 0.01
 
 
-@pytest.mark.parametrize("rows", [range(0), range(3, 9), range(-1, 4), [2, 1]])
-def test_invalid_local_rows(documents, rows):
-    with pytest.raises(ValueError, match="must be ascending rows of a batch of 8"):
-        dataset(documents, local_rows=rows)
-
-
 def test_a_transforms_error_reaches_the_caller(documents):
     def refuse(windows, num_rows):
         raise ConfigError("no")
@@ -189,7 +183,7 @@ def test_a_transforms_error_reaches_the_caller(documents):
 def test_planned_rows_follow_the_plan(documents):
     planned = dataset(documents, SPECS[:2], examples_per_row=3, batch_size=5, plan=PLAN)
     readers = {
-        (denoiser_id, length): WindowReader(
+        (denoiser_id, length): make_reader(
             documents, dataclasses.replace(SPECS[denoiser_id], raw_length=length), seed=3
         )
         for denoiser_id, length in [(0, 4), (0, 5), (1, 6), (1, 7)]

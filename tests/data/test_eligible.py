@@ -6,7 +6,7 @@ import pytest
 from contract.errors import ConfigError
 from contract.windows import Capacity, WindowSpec
 from data.windows.document_filter import check_classes, describe_excluded, eligible
-from data.windows.windowing import WindowReader
+from data.windows.windowing import make_reader
 from tests.data.corpus import batches_of, examples_of_window
 from tests.data.test_windows import documents_of
 
@@ -39,7 +39,7 @@ PAIRS = pairs_of([[10, 11, 12], [20, 21, 22, 23, 24, 25, 26], [30, 31], [40, 41,
     ],
 )
 def test_windows_are_rows_of_whole_documents(capacities, expected):
-    reader = WindowReader(PAIRS, whole(capacities, on_unusable="skip"))
+    reader = make_reader(PAIRS, whole(capacities, on_unusable="skip"))
     slices = reader.slices(np.zeros(len(reader), np.int64), np.arange(len(reader)))
     in_store = reader.documents.index[slices.documents]
     assert sorted(sorted(in_store[slices.windows == w].tolist()) for w in range(len(reader))) == expected

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import random
 
-import numpy as np
 import pytest
 
 from contract.errors import ConfigError
@@ -14,7 +13,6 @@ from data.sources.filters import (
     check_filters,
     duplicate_line_fraction,
     duplicate_ngram_fraction,
-    length_classes,
     mean_word_length,
     punctuated_line_fraction,
     symbol_fraction,
@@ -120,7 +118,7 @@ def test_the_store_has_a_key_of_its_own_only_if_a_filter_is_on(tmp_path):
     names = []
     for changes in fields:
         corpus = corpus_config(tmp_path, filters=dataclasses.replace(OFF, **changes))
-        names.append(opened(corpus).name)
+        names.append(opened(corpus).folder.name)
     assert names[0] == names[1] and len(set(names)) == 5
 
 
@@ -133,26 +131,20 @@ def test_nothing_left_and_contradictions(tmp_path):
         check_filters(dataclasses.replace(OFF, min_tokens=5, max_tokens=4))
 
 
-def test_lengths_are_counted_in_classes():
-    lengths = [1, 2, 3, 4, 7, 8, 1023, 1024, 2**40, 2**53 - 1]
-    counts = {"1": 1, "2": 2, "4": 2, "8": 1, "512": 1, "1024": 1, str(2**40): 1, str(2**52): 1}
-    assert length_classes(np.array(lengths)) == counts
-    assert length_classes(np.zeros(0, np.int64)) == {}
-
-
-def test_the_report(tmp_path, capsys):
+def test_what_was_removed_is_printed_and_kept(tmp_path, capsys):
     write_texts(tmp_path, TEXTS)
-    flags = [f"--path={tmp_path}/text", f"--cache_dir={tmp_path}/c", "--workers=1", f"--report={tmp_path}/report"]
+    flags = [f"--path={tmp_path}/text", f"--cache_dir={tmp_path}/c", "--workers=1"]
     main(["prepare", "--source=text", *flags, "--filters.min_tokens=10", "--filters.remove_duplicates=near"])
     printed = capsys.readouterr().out
     assert "removed          2 documents, 10 bytes: min_tokens\n" in printed
-    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    [meta] = (tmp_path / "c").glob("*/meta.json")
+    report = json.loads(meta.read_text())
     assert {name: counts["documents"] for name, counts in report["removed"].items()} == {
         "min_tokens": 2,
         "exact_duplicates": 1,
         "near_duplicates": 3,
     }
-    assert report["num_documents"] == 2 and sum(report["bytes_before_filters"].values()) == 8
+    assert report["num_documents"] == 2
 
 
 def template_texts():

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from contract.errors import ConfigError
 from data.sources.gym import TASKS, make_task
-from data.sources.gym.cfg import is_word
-from data.sources.gym.sudoku4 import boards, count_solutions
+from data.sources.gym.drawn import boards, count_solutions
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.split import Split, split_documents
 from experiment.experiment import make_experiment
@@ -44,6 +43,20 @@ FIRST = {  # task -> its first test instance with the default sizes, checked by 
 }
 
 
+OPENING, CLOSING = "([{<", ")]}>"
+
+
+def is_word(text: str) -> bool:
+    """Returns whether a text is balanced: a word of the language, of any length."""
+    opened: list[str] = []
+    for bracket in text:
+        if bracket in OPENING:
+            opened.append(CLOSING[OPENING.index(bracket)])
+        elif not opened or opened.pop() != bracket:
+            return False
+    return not opened
+
+
 def small(name, seed=0):
     return make_task(f"{name}:{SMALL[name]},seed={seed}")
 
@@ -73,7 +86,9 @@ def test_no_test_instance_is_trained_on(name, seed):
 def test_test_instances_are_different_and_sizes_that_have_too_few_are_refused(name):
     test = list(small(name).test())
     assert len(set(test)) == len(test) == 60
-    with pytest.raises(ConfigError, match=r"these sizes have about (\d\d?) .* is 500: set test_size=\1 or less, or larger"):
+    with pytest.raises(
+        ConfigError, match=r"these sizes have about (\d\d?) .* is 500: set test_size=\1 or less, or larger"
+    ):
         list(make_task("selective_copy:length=8,copied=2,symbols=2").test())
 
 

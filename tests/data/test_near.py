@@ -20,9 +20,8 @@ def signatures_of(texts) -> Signatures:
 
 
 def pairs_of(texts, jaccard=JACCARD, **options):
-    found = signatures_of(texts)
-    candidates = sharing_a_band(found.values, np.arange(len(texts)), jaccard)
-    return [tuple(pair) for pair in near_pairs(found, candidates, jaccard, **options).tolist()]
+    pairs = near_pairs(signatures_of(texts), np.arange(len(texts)), jaccard, **options)
+    return [tuple(pair) for pair in pairs.tolist()]
 
 
 def similarities(texts):

@@ -78,13 +78,6 @@ def test_a_full_disk_says_so(tmp_path, size):
     assert os.listdir(tmp_path / "cache") == []
 
 
-@pytest.mark.parametrize("name", ["fifo.model", "fifo.json"])
-def test_a_fifo_as_tokenizer_is_refused_at_once(corpus, tmp_path, name):
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(ConfigError, match="a FIFO, a socket or a device"):
-        main(["prepare", "--source=text", f"--path={corpus / 'text'}", f"--tokenizer={tmp_path / name}"])
-
-
 @pytest.mark.parametrize("flag", ["cache_dir", "path", "tokenizer"])
 def test_an_unknown_home_folder_is_named(corpus, flag):
     arguments = {"source": "text", "path": str(corpus / "text"), flag: "~nobody-of-this-name/x.json"}

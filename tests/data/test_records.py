@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contract.errors import ConfigError
 from data.sources import open_source
-from data.sources.files import file_digest
+from data.sources.files import File, file_digest
 from data.sources.source import RawDocument, Skipped
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.split import Split, split_documents, unit_of
@@ -44,7 +44,7 @@ def test_pairs_and_texts_in_the_files_order(tmp_path):
     source = open_source(jsonl_corpus(tmp_path, *lines))
     path = str(tmp_path / "pairs.jsonl")
     documents = list(source.documents(Skipped()))
-    assert {document.file_digest for document in documents} == {file_digest(path)}
+    assert {document.file_digest for document in documents} == {file_digest(File(path, path))}
     assert [document._replace(file_digest=0) for document in documents] == [
         RawDocument(path, "c", "ab"),
         RawDocument(path, "x\ny", label="news"),
@@ -83,12 +83,10 @@ def test_a_token_never_spans_the_boundary(tmp_path):
     [
         (b'{"prompt": "\xff", "response": "a"}', "is not UTF-8 (byte 12 of the line)"),
         ('{"prompt": "a" "response": "b"}', "is not JSON (Expecting ',' delimiter, column 16"),
-        ("[" * 100_000, "is not JSON (maximum recursion depth exceeded"),
-        ('{"text": "a", "id": 1, "text": "b"}', "has the key 'text' more than once: fix"),
         ("[1]", "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) and"),
         ('{"text": "a", "response": "b"}', "must be an object with the keys"),
         ('{"id": 1}', "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) "
-         "and optionally 'label', and has the keys 'id': fix"),
+         "and optionally 'label', and has the keys ['id']: fix"),
         ('{"prompt": "a", "response": 7}', "has 7 for 'response', which must be a string"),
         ('{"text": "a", "label": true}', "has True for 'label', which must be a string"),
         ('{"prompt": "a", "response": " \\n"}', "has no text in 'response'"),
@@ -186,14 +184,6 @@ def test_a_null_of_a_table_is_an_empty_text(tmp_path):
     documents, skipped = read(corpus_of(tmp_path, "parquet", rows))
     assert [(document.prompt, document.text) for document in documents] == [("p", "r"), ("", "s")]
     assert skipped.empty == 2 and not skipped.lines
-
-
-def test_two_columns_of_one_name_are_refused(tmp_path):
-    corpus = corpus_of(tmp_path, "parquet", [{"text": "a"}])
-    columns = [pyarrow.array(["a"]), pyarrow.array(["b"])]
-    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(columns, names=["text", "text"]), tmp_path / "a.parquet")
-    with pytest.raises(ConfigError, match=r"a\.parquet has 2 columns 'text': rename all but one of them"):
-        read(corpus)
 
 
 def test_columns_of_bytes_are_read_as_text(tmp_path):

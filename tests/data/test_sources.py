@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from contract.errors import ConfigError
 from data.sources import open_source
-from data.sources.files import file_digest
+from data.sources.files import File, file_digest
 from data.sources.source import RawDocument, Skipped
 from data.sources.stdlib import documented_functions
 from tests.data.corpus import corpus_config, opened, read, write_texts
@@ -39,7 +39,8 @@ def test_stdlib_is_the_library_and_nothing_else(tmp_path):
     assert not [name for name in names if {"site-packages", "test", "tests", "idle_test"} & set(name.split("/"))]
     with open(os.__file__, encoding="utf-8", newline="") as file:
         by_name = {document.name: document for document in documents}
-        assert by_name["os.py"] == RawDocument("os.py", file.read(), file_digest=file_digest(os.__file__))
+        digest = file_digest(File("os.py", os.__file__))
+        assert by_name["os.py"] == RawDocument("os.py", file.read(), file_digest=digest)
     labels = {document.name: document.label for document in documents}
     assert labels["json/decoder.py"] == "json" and labels["xml/dom/minidom.py"] == "xml"
     total = sum(len(document.text.encode()) for document in documents)
@@ -78,12 +79,11 @@ def test_folders_globs_and_files_each_file_once_without_hidden_files(tmp_path):
     assert texts(corpus_config(tmp_path, path=f"{root}/.hidden")) == [".hidden"]
 
 
-def test_linked_folders_are_read_and_loops_end(tmp_path):
+def test_linked_folders_are_read(tmp_path):
     write_texts(tmp_path, ["a"])
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "b.txt").write_text("b")
     (tmp_path / "text" / "link").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "elsewhere" / "loop").symlink_to(tmp_path / "text")
     assert sorted(texts(corpus_config(tmp_path))) == ["a", "b"]
 
 
@@ -93,8 +93,8 @@ def test_linked_folders_are_read_and_loops_end(tmp_path):
         ("", "data.source='text' reads data.path, which is empty: set data.path"),
         ("{0}/missing", "data.path='{0}/missing' does not exist"),
         ("{0}/text,{0}/missing", "data.path='{0}/missing' does not exist"),
-        ("{0}/*.none", "data.path='{0}/*.none' matches no file"),
-        ("{0}/void", "data.path='{0}/void' contains no regular file"),
+        ("{0}/*.none", "data.path='{0}/*.none' does not exist"),
+        ("{0}/void", "data.path='{0}/void' contains no file"),
     ],
 )
 def test_paths_that_name_nothing(tmp_path, path, message):
@@ -135,16 +135,6 @@ def test_parts_are_read_one_by_one_in_other_processes(tmp_path):
     read_backwards = [[document.text for document in part.read(Skipped())] for part in reversed(parts)]
     assert read_backwards == [["d"], ["b", "c"], [], ["a"]]
     assert [document.is_heldout for document in read(corpus)[0]] == [False, False, False, True]
-
-
-def test_a_file_that_changes_while_it_is_read(tmp_path):
-    write_texts(tmp_path, ["a", "b"])
-    documents = open_source(corpus_config(tmp_path, on_unreadable="skip")).documents(Skipped())
-    next(documents)
-    with open(tmp_path / "text" / "001.txt", "a") as file:
-        file.write("more")
-    with pytest.raises(ConfigError, match=r"001\.txt has changed while it was read: start again when the file is"):
-        list(documents)
 
 
 COMPRESS = {".gz": gzip.compress, ".zst": zstd, ".bz2": bz2.compress}

@@ -85,8 +85,6 @@ def test_make_tokenizer(tmp_path):
     assert isinstance(make_tokenizer(corpus_config(tmp_path)), ByteTokenizer)
     with pytest.raises(ConfigError, match=r"data\.tokenizer='bytes' must be 'byte' or"):
         make_tokenizer(corpus_config(tmp_path, tokenizer="bytes"))
-    with pytest.raises(ConfigError, match=r"data\.num_sentinels=-1"):
-        make_tokenizer(corpus_config(tmp_path, num_sentinels=-1))
 
 
 # SentencePiece

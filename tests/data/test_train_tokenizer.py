@@ -142,24 +142,6 @@ def test_another_process_writes_the_same_files(folder, tmp_path):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
 
 
-@pytest.mark.parametrize(
-    ("kind", "form", "text", "expected"),
-    [
-        ("unigram", "nfkc", "ﬁ e\u0301", "fi é"),
-        ("byte-level bpe", "nfc", "ﬁ e\u0301", "ﬁ é"),
-        ("byte-level bpe", "nfkc", "ﬁ e\u0301", "fi é"),
-        ("wordpiece", "nfkc", "ﬁ", "fi"),
-    ],
-)
-def test_normal_forms_change_text_and_the_summary_says_so(tmp_path, kind, form, text, expected):
-    write_texts(tmp_path, [f"fifi cafe ﬁ e\u0301 {k}" for k in range(40)])
-    size = {"unigram": 288, "bpe": 280, "wordpiece": 50}[kind.split()[-1]]
-    printed = train(kind, tmp_path, normalization=form, vocab_size=size)
-    tokenizer = tokenizer_of(tmp_path, KINDS[kind])
-    assert tokenizer.decode(tokenizer.encode(text)) == expected
-    assert re.search(r"round trip +0 of \d+ texts are the same", printed)
-
-
 def test_defaults_are_those_of_the_config():
     for name in ("heldout_fraction", "split_seed", "split_by", "num_sentinels"):
         assert _FLAGS[name].default == get_config().data[name], name

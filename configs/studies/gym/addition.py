@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/addition.py --out=studies/gym_addition
 
-data/sources/gym/addition.py describes the task.
+data/sources/gym/drawn.py describes the task.
 """
 
 from configs.studies.base import success_rate

@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/relationship.py --out=studies/gym_relationship
 
-data/sources/gym/relationship.py describes the task.
+data/sources/gym/facts.py describes the task.
 """
 
 from configs.studies.base import success_rate

@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/retrieval.py --out=studies/gym_retrieval
 
-data/sources/gym/retrieval.py describes the task.
+data/sources/gym/facts.py describes the task.
 """
 
 from configs.studies.base import published, success_rate

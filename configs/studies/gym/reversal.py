@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/reversal.py --out=studies/gym_reversal
 
-data/sources/gym/reversal.py describes the task.
+data/sources/gym/facts.py describes the task.
 """
 
 from configs.studies.base import success_rate

@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/selective_copy.py --out=studies/gym_selective_copy
 
-data/sources/gym/selective_copy.py describes the task.
+data/sources/gym/drawn.py describes the task.
 """
 
 from configs.studies.base import success_rate

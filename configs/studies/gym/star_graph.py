@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/star_graph.py --out=studies/gym_star_graph
 
-data/sources/gym/star_graph.py describes the task.
+data/sources/gym/drawn.py describes the task.
 """
 
 from configs.studies.base import published, success_rate

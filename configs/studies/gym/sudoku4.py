@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/gym/sudoku4.py --out=studies/gym_sudoku4
 
-data/sources/gym/sudoku4.py describes the task.
+data/sources/gym/drawn.py describes the task.
 """
 
 from configs.studies.base import published, success_rate
