@@ -31,21 +31,20 @@ from command.program import run_program
 from contract.errors import ConfigError
 from contract.rng import mix64, seed_bits
 from data.prepare.flags import define_corpus_flags, read_corpus
-from data.sources import Source, check_heldout, open_source
+from data.sources import Source, open_source
 from data.sources.config import CorpusConfig
-from data.sources.files import expand_home, text_digest
-from data.sources.filters import DocumentFilters, FilterConfig, check_filters
+from data.sources.files import text_digest
+from data.sources.filters import DocumentFilters, FilterConfig
 from data.sources.source import RawDocument, Skipped
-from data.tokenizers.specials import appended_names
+from data.tokenizers.base import appended_names
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 from data.tokenizers.train import Kind, TrainingOptions, check_options, train
 from data.windows.split import Split, SplitBy, is_heldout, unit_digests, unit_of
 from files.atomic import check_output, write_bytes
-from files.paths import check_writable, exists, in_bucket, reason_and_remedy
+from files.paths import check_writable, exists, in_bucket
 
 _HELDOUT_BYTES = 1 << 20  # of the text that the result is measured on
 _MODE_TOKENS = ("[R]", "[S]", "[X]")  # data.mode_tokens of configs/base.py, which this package does not import
-_OTHER_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # read with a tokenizer.json in the same folder
 
 # Filters that need a tokenizer or the whole corpus.
 _NOT_OF_ONE_TEXT = ("filters.min_tokens", "filters.max_tokens", "filters.remove_duplicates", "filters.jaccard")
@@ -69,20 +68,18 @@ flags.DEFINE_enum("split_by", "auto", typing.get_args(SplitBy), "As in config.da
 def main(argv: list[str]) -> None:
     """Trains a tokenizer, writes its file and prints what it does to held-out text. Raises ConfigError."""
     corpus = read_corpus(_FLAGS, argv, __doc__ or "")
-    out = expand_home(_FLAGS.out, f"--out={_FLAGS.out}")
+    out = os.path.expanduser(_FLAGS.out)
     _check_out(out)
     sentinels = tuple(f"<extra_id_{k}>" for k in reversed(range(_FLAGS.num_sentinels)))  # the last is <extra_id_0>
     special_tokens = (*_FLAGS.special_tokens, *sentinels)
     options = TrainingOptions(_FLAGS.kind, out.endswith(".json"), _FLAGS.vocab_size, special_tokens)
     check_options(options)
-    check_filters(corpus.filters)
     with naming_flags(_FLAGS):
         _train(corpus, options, out)
 
 
 def _train(corpus: CorpusConfig, options: TrainingOptions, out: str) -> None:
     source = open_source(corpus)
-    check_heldout(source, corpus)
     split = Split(_FLAGS.heldout_fraction, _FLAGS.split_seed, _FLAGS.split_by)
     training, heldout = draw_samples(
         source, split, corpus.filters, seed=_FLAGS.seed, max_bytes=(_FLAGS.max_bytes, _HELDOUT_BYTES)
@@ -90,10 +87,7 @@ def _train(corpus: CorpusConfig, options: TrainingOptions, out: str) -> None:
     print(f"training on   {_describe(training)}", flush=True)
     contents = train([text for texts in training for text in texts], options)
     tokenizer = _loaded(contents, corpus, os.path.basename(out))
-    try:
-        write_bytes(out, contents, replace=False)
-    except OSError as error:
-        raise ConfigError(f"--out={out} cannot be written ({reason_and_remedy(error)})") from None
+    write_bytes(out, contents, replace=False)
     print(f"wrote         {out}: {options.vocab_size:,} ids, {len(contents):,} bytes")
     _print_measures(tokenizer, heldout, out)
 
@@ -110,9 +104,6 @@ def _check_out(out: str) -> None:
         check_output(out)
     if exists(out):
         raise ConfigError(f"{where} exists: name a new file")
-    others = [name for name in _OTHER_FILES if out.endswith(".json") and exists(os.path.join(folder, name))]
-    if others:
-        raise ConfigError(f"{where}: the folder has the {others[0]} of another tokenizer: name another folder")
 
 
 def draw_samples(

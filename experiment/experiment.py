@@ -13,7 +13,6 @@ from contract.batch import Batch
 from contract.errors import ConfigError
 from contract.vocab import GENERAL_NAMES, Vocab, sentinel_name
 from contract.windows import BatchSpec, Windows, WindowSpec
-from data.sources.filters import check_filters
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 from data.windows.batches import Batches, batches
 from data.windows.documents import Documents, MixedDocuments
@@ -274,7 +273,6 @@ def _check_sections(sections: ExperimentConfig) -> None:
     data, train, mesh = sections.data, sections.train, sections.mesh
     check_sources(sections)
     check_path(data.cache_dir, f"data.cache_dir={data.cache_dir!r}")
-    check_filters(data.filters)
     if len(set(train.trackers)) < len(train.trackers):
         raise ConfigError(f"train.trackers={train.trackers} must name each tracker once")
     if not train.tracker_project:

@@ -8,7 +8,7 @@ The corpus is read by one process and encoded by --workers others, by default on
 --filters.remove_duplicates leave documents out; how many is printed, and is in the store's meta.json.
 
 --verify reads all files of the store again and compares them with their checksums. Without this flag, a store of less
-than 256 MiB is verified whenever it is opened, and a larger one once in the background of a training run.
+than 256 MiB is verified whenever it is opened, and a larger one once a month on each machine.
 
 --beam=ARGUMENTS reads and encodes the documents in a pipeline of Apache Beam, on the machines of its runner, which must
 share the folder --cache_dir: --beam='--runner=DirectRunner --direct_num_workers=4'. The store is the same.
@@ -58,9 +58,7 @@ def _print_contents(store: TokenStore, tokenizer: Tokenizer) -> None:
     print(f"tokens           {meta['num_tokens']:,} as {meta['dtype']}, with one EOS per document")
     print(f"bytes of text    {meta['num_bytes']:,}")
     print(f"unigram entropy  {store.unigram_entropy():.4f} nats per token, without EOS")
-    unreadable = (
-        f"{len(meta['skipped_files']):,} unreadable files, {meta['skipped_lines']:,} unreadable lines or records"
-    )
+    unreadable = f"{len(meta['skipped_files']):,} unreadable files, {meta['skipped_lines']:,} lines or records"
     print(f"coverage         {describe_coverage(store)}")
     print(f"copies           {describe_copies(store)}")
     print(f"skipped          {meta['skipped_empty']:,} empty documents, {unreadable}")

@@ -6,22 +6,27 @@ data.cache_dir and the files of the corpus under the same paths.
 """
 
 import functools
+import json
 import logging
 import os
-import pickle
 import re
 import shlex
 import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
 from data.sources.files import local_cache
 from data.sources.source import Part, Skipped, Source
-from data.store.encode import Chunk, Engine, chunks_of, encoder_of
+from data.store.encode import Chunk, Engine, chunks_of, encode_in_worker
 from data.tokenizers.tokenizer import Tokenizer
+
+_ARRAYS = ("documents", "tokens", "signatures", "sets")  # of a Chunk
 
 
 def beam_engine(arguments: str) -> Engine:
@@ -79,20 +84,27 @@ def _in_one_line(error: Exception) -> ConfigError:
 
 
 def _write_part(folder: str, corpus: CorpusConfig, fingerprint: str, numbered: tuple[int, Part]) -> None:
-    """Encodes a part of the corpus in a worker: a file of its chunks, one after another, and of what was skipped."""
+    """Encodes a part of the corpus in a worker: a folder with a file for each chunk, and what was skipped."""
     number, part = numbered
-    encoder, skipped = encoder_of(corpus, fingerprint), Skipped()
-    building = f"{folder}/.{uuid.uuid4().hex}"  # of this worker: Beam may run a bundle twice
-    with open(building, "wb") as file:
-        for documents in chunks_of(part.read(skipped)):
-            pickle.dump(encoder.encode(*documents), file)
-        pickle.dump(skipped, file)
-    os.replace(building, f"{folder}/{number}")
+    skipped, path = Skipped(), Path(folder, f"{number}")
+    building = Path(folder, f".{uuid.uuid4().hex}")  # of this worker: Beam may run a bundle twice
+    building.mkdir()
+    for k, documents in enumerate(chunks_of(part.read(skipped))):
+        fields = dict(vars(encode_in_worker(corpus, fingerprint, *documents)))
+        arrays = {name: fields.pop(name) for name in _ARRAYS}
+        np.savez(building / f"{k}.npz", fields=json.dumps(fields), **arrays)
+    (building / "skipped.json").write_text(json.dumps(vars(skipped)), encoding="utf-8")
+    try:
+        os.rename(building, path)
+    except OSError:
+        if not path.exists():  # otherwise another worker was faster
+            raise
 
 
 def _read_part(folder: str, number: int, skipped: Skipped) -> Iterator[Chunk]:
     """Yields the chunks of a part, and adds to `skipped` what it has skipped."""
-    with open(f"{folder}/{number}", "rb") as file:
-        while isinstance(found := pickle.load(file), Chunk):
-            yield found
-    skipped.add(found)
+    path = Path(folder, f"{number}")
+    skipped.add(Skipped(**json.loads((path / "skipped.json").read_text(encoding="utf-8"))))
+    for k in range(len(list(path.glob("*.npz")))):
+        with np.load(path / f"{k}.npz") as saved:
+            yield Chunk(**json.loads(str(saved["fields"])), **{name: saved[name] for name in _ARRAYS})

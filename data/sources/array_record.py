@@ -15,7 +15,7 @@ from typing import Any
 from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
 from data.sources.files import File, UnreadableFile, describe_file, file_part, files_source
-from data.sources.records import InvalidRecord, class_name, decoded_value, document_keys, read_object, read_record
+from data.sources.records import InvalidRecord, class_name, decoded_value, keys_and_classes, read_object, read_record
 from data.sources.source import RawDocument, Skipped, Source
 
 _RECORDS = 32  # in memory at a time
@@ -109,11 +109,7 @@ def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:
     if split not in info.splits:
         remedy = "use another dataset" if split == "train" else "set data.heldout_path to one of these"
         raise ConfigError(f"{where} has no split {split!r}, only {sorted(info.splits)}: {remedy}")
-    try:
-        keys = document_keys(list(info.features), corpus.text_key, "feature")
-    except UnreadableFile as error:
-        raise ConfigError(f"{where} {error}") from None
-    names = tuple(getattr(info.features["label"], "names", ())) if "label" in keys else ()
+    keys, names = keys_and_classes(info.features, corpus.text_key, "feature", where)
     if info.file_format is None or info.file_format.value != "array_record":
         raise ConfigError(
             f"{where} is not in the format array_record, which has random access: {_how_to_prepare(corpus.path)}"

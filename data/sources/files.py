@@ -22,7 +22,6 @@ from files.paths import absolute, check_access, copy_file, find_objects, in_buck
 # The end of a file's name -> the codec of PyArrow. The decompressors of Python's standard library ignore what follows
 # the first stream of a file in some formats.
 _CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
-_EXPANSION = 3  # bytes of text for a byte of a compressed file, about
 _READ_AHEAD = 1 << 18  # bytes
 _REQUESTS = 16  # of a bucket at a time
 
@@ -65,8 +64,7 @@ def files_source(corpus: CorpusConfig, path: str, field: str, cut: str, read_fil
         copy, version = copies.get(name, (name, None))
         _, size, modified = describe_file(copy)
         described.append((name, size, modified if version is None else version))
-        num_bytes = max(size, 0) * (_EXPANSION if os.path.splitext(name)[1] in _CODECS else 1)
-        parts.append(file_part(File(name, copy), num_bytes, read_file, corpus, field))
+        parts.append(file_part(File(name, copy), max(size, 0), read_file, corpus, field))
     return Source(f"{field}={path!r}", {"files": described}, cut, tuple(parts))
 
 
@@ -164,7 +162,7 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
 
 
 def _find(pattern: str, where: str) -> list[str]:
-    expanded = expand_home(pattern, where)
+    expanded = os.path.expanduser(pattern)
     found = [expanded] if os.path.exists(expanded) else sorted(glob.glob(expanded, recursive=True))
     if not found:
         raise ConfigError(f"{where} does not exist: name files, folders or globs, separated by commas")
@@ -185,24 +183,10 @@ def _walk(folder: str, where: str) -> list[str]:
     return sorted(files)
 
 
-def expand_home(path: str, where: str) -> str:
-    """Returns `path` with the home folder for a leading "~" or "~user".
-
-    where: the config field or flag with its value, for the message. Raises ConfigError where the home folder is
-    unknown: no such user, or a user of a container without an entry in /etc/passwd and without HOME.
-    """
-    expanded = os.path.expanduser(path)
-    if expanded.startswith("~") and not os.path.lexists(expanded):
-        raise ConfigError(
-            f"{where}: the home folder {expanded.split('/')[0]} is unknown: write the whole path, or set HOME"
-        )
-    return expanded
-
-
 def local_cache(cache_dir: str) -> Path:
     """Returns the folder of this machine for token stores: `data.cache_dir`, or that of copies if it is in a bucket."""
     folder = f"{DEFAULT_CACHE_DIR}/buckets/{_hash(absolute(cache_dir))}" if in_bucket(cache_dir) else cache_dir
-    return Path(expand_home(folder, f"data.cache_dir={cache_dir!r}"))
+    return Path(os.path.expanduser(folder))
 
 
 def _local_copies(addresses: Sequence[str], folder: Path) -> dict[str, tuple[str, str]]:

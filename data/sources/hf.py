@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
-from data.sources.files import UnreadableFile, expand_home
-from data.sources.records import class_name, document_keys, read_rows
+from data.sources.records import keys_and_classes, read_rows
 from data.sources.source import Part, RawDocument, Skipped, Source, skip_empty
 from files.paths import check_path, in_bucket
 
@@ -47,12 +46,7 @@ def open_hf(corpus: CorpusConfig, path: str, field: str) -> Source:
     where = f"data.path={corpus.path!r}"
     dataset = _load(address, where)
     fingerprint = dataset._fingerprint  # of the contents
-    try:
-        columns = document_keys(dataset.column_names, corpus.text_key, "column")
-    except UnreadableFile as error:
-        raise ConfigError(f"{where} {error}") from None
-    label = dataset.features.get("label")
-    names = tuple(getattr(label, "names", ())) if "label" in columns else ()
+    columns, names = keys_and_classes(dataset.features, corpus.text_key, "column", where)
     dataset = dataset.select_columns(columns).with_format("arrow")
     part = Part(corpus.path, dataset.data.nbytes, functools.partial(_read, dataset, names, corpus))
     identity = {"files": [(f"{address.name}:{address.split}", fingerprint)]}
@@ -60,16 +54,8 @@ def open_hf(corpus: CorpusConfig, path: str, field: str) -> Source:
 
 
 def _read(dataset: Any, names: tuple[str, ...], corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
-    tables = (_with_class_names(dataset[row : row + _ROWS], names) for row in range(0, len(dataset), _ROWS))
-    yield from skip_empty(read_rows(tables, corpus.path, corpus, skipped), skipped)
-
-
-def _with_class_names(table: Any, names: tuple[str, ...]) -> Any:
-    """Returns a table with the names of classes as labels, for names () with the labels that it has."""
-    if not names:
-        return table
-    labels = [class_name(names, number) for number in table.column("label").to_pylist()]
-    return table.set_column(table.schema.get_field_index("label"), "label", [labels])
+    tables = (dataset[row : row + _ROWS] for row in range(0, len(dataset), _ROWS))
+    yield from skip_empty(read_rows(tables, corpus.path, corpus, skipped, names), skipped)
 
 
 def _parse(path: str) -> _Address:
@@ -79,7 +65,7 @@ def _parse(path: str) -> _Address:
         raise ConfigError(f"{where} is in a bucket: copy the dataset to this machine, or read its files with 'parquet'")
     check_path(path, where)
     for folder, split in ((path, ""), path.rpartition(":")[::2]):
-        folder = expand_home(folder, where)
+        folder = os.path.expanduser(folder)
         if os.path.isdir(folder):
             return _Address(os.path.abspath(folder), None, None, split or "train", is_folder=True)
     match = _NAME.fullmatch(path)

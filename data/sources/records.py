@@ -15,20 +15,12 @@ import codecs
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
-from data.sources.files import (
-    File,
-    UnreadableFile,
-    file_digest,
-    files_source,
-    open_contents,
-    split_text,
-    text_digest,
-)
+from data.sources.files import File, UnreadableFile, file_digest, files_source, open_contents, split_text, text_digest
 from data.sources.source import RawDocument, Skipped, Source
 
 _ROWS = 1024  # in memory at a time
@@ -65,8 +57,25 @@ def document_keys(names: Sequence[str], text_key: str, kind: str) -> list[str]:
     )
 
 
+def keys_and_classes(features: Mapping[str, Any], text_key: str, kind: str, where: str) -> tuple[list[str], tuple]:
+    """Returns `document_keys` of the features of a dataset, and the names of its classes, () where it has none.
+
+    where: the config field that names the dataset, for the ConfigError that is raised as `document_keys` raises.
+    """
+    try:
+        keys = document_keys(list(features), text_key, kind)
+    except UnreadableFile as error:
+        raise ConfigError(f"{where} {error}") from None
+    return keys, tuple(getattr(features["label"], "names", ())) if "label" in keys else ()
+
+
 def read_record(
-    name: str, where: str, read_fields: Callable[[], Any], corpus: CorpusConfig, skipped: Skipped
+    name: str,
+    where: str,
+    read_fields: Callable[[], Any],
+    corpus: CorpusConfig,
+    skipped: Skipped,
+    file_digest: int | None = None,
 ) -> Iterator[RawDocument]:
     """Yields the documents that data.document_per cuts a record's text into, empty ones included.
 
@@ -76,21 +85,27 @@ def read_record(
       read_fields: returns the record, a dict. May raise InvalidRecord.
       corpus: the config of the corpus.
       skipped: counts a record that is invalid, with data.on_unreadable="skip".
+      file_digest: of the documents; None: that of the record's prompt, or of its text, so that all responses to one
+        prompt are on the same side of a split.
 
     Raises ConfigError for an invalid record, and for a prompt with a `data.document_per` that would cut its response.
     """
     try:
-        document = document_of(name, read_fields(), corpus.text_key, may_be_blank=True)
+        document = document_of(name, read_fields(), corpus.text_key)
     except InvalidRecord as error:
-        count_or_raise(error, where, "record", corpus, skipped)
+        if corpus.on_unreadable != "skip":
+            raise ConfigError(f"{where} {error}: fix that record, or set data.on_unreadable='skip'") from None
+        skipped.first_line = skipped.first_line or where
+        skipped.lines += 1
         return
     if document.prompt and corpus.document_per != "file":
         raise ConfigError(
             f"data.document_per={corpus.document_per!r} does not go with prompts and responses, which {where} has: "
             "set data.document_per='file'"
         )
-    # The text that documents are cut from. All responses to one prompt are on the same side of a split.
-    document = document._replace(file_digest=text_digest((document.prompt or document.text).encode("utf-8")))
+    if file_digest is None:
+        file_digest = text_digest((document.prompt or document.text).encode("utf-8"))
+    document = document._replace(file_digest=file_digest)
     if corpus.document_per == "file":
         yield document
         return
@@ -98,18 +113,7 @@ def read_record(
         yield document._replace(text=text)
 
 
-def count_or_raise(error: InvalidRecord, where: str, kind: str, corpus: CorpusConfig, skipped: Skipped) -> None:
-    """Counts an invalid record with data.on_unreadable="skip", and otherwise raises ConfigError.
-
-    where: names the record. kind: what a record is, for the message: "line".
-    """
-    if corpus.on_unreadable != "skip":
-        raise ConfigError(f"{where} {error}: fix that {kind}, or set data.on_unreadable='skip'") from None
-    skipped.first_line = skipped.first_line or where
-    skipped.lines += 1
-
-
-def document_of(name: str, fields: Any, text_key: str, *, may_be_blank: bool) -> RawDocument:
+def document_of(name: str, fields: Any, text_key: str, *, may_be_blank: bool = True) -> RawDocument:
     """Returns the document of a record.
 
     name: of the file, for the document. fields: the record, a dict. text_key: data.text_key, the key of the text.
@@ -176,24 +180,14 @@ def open_jsonl(corpus: CorpusConfig, path: str, field: str) -> Source:
 
 
 def _read_jsonl(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
-    """Yields the documents of a file's lines, in order.
-
-    Raises ConfigError, with file and line number, for an invalid line. With data.on_unreadable='skip' such lines are
-    counted instead. Raises OSError.
-    """
     digest = file_digest(file)
     with open_contents(file) as lines:
         for number, line in enumerate(lines, start=1):
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
-            if not line.strip():
-                continue
-            try:
-                document = document_of(file.name, read_object(line), corpus.text_key, may_be_blank=False)
-            except InvalidRecord as error:
-                count_or_raise(error, f"{file.name}:{number}", "line", corpus, skipped)
-            else:
-                yield document._replace(file_digest=digest)
+            if line.strip():
+                read_fields = functools.partial(read_object, line)
+                yield from read_record(file.name, f"{file.name}:{number}", read_fields, corpus, skipped, digest)
 
 
 def open_parquet(corpus: CorpusConfig, path: str, field: str) -> Source:
@@ -226,14 +220,18 @@ def _batches(file: File, text_key: str) -> Iterator[Any]:
         raise UnreadableFile(f"is not a whole parquet file ({' '.join(str(error).split())}): fix the file") from None
 
 
-def read_rows(batches: Iterable[Any], name: str, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+def read_rows(
+    batches: Iterable[Any], name: str, corpus: CorpusConfig, skipped: Skipped, class_names: Sequence[str] = ()
+) -> Iterator[RawDocument]:
     """Yields the documents of tables with the columns `document_keys`, empty ones included.
 
-    batches: pyarrow.RecordBatches or Tables. name: of the file or dataset.
+    batches: pyarrow.RecordBatches or Tables. name: of the file or dataset. class_names: of labels that are numbers.
     """
     row = itertools.count()
     for batch in batches:
         for fields in batch.to_pylist():
+            if class_names:
+                fields["label"] = class_name(class_names, fields["label"])
             read_fields = functools.partial(_decoded, fields)
             yield from read_record(name, f"{name}, row {next(row)}", read_fields, corpus, skipped)
 

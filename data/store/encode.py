@@ -76,66 +76,59 @@ def token_dtype(tokenizer: Tokenizer) -> np.dtype:
     return np.min_scalar_type(num_ids(tokenizer) - 1)
 
 
-class Encoder:
-    """Encodes documents."""
+def encode_chunk(corpus: CorpusConfig, tokenizer: Tokenizer, documents: list[RawDocument], first: int) -> Chunk:
+    """Returns a chunk. first: the number of the first document; a corpus that is large is not searched for copies.
 
-    def __init__(self, corpus: CorpusConfig, tokenizer: Tokenizer):
-        self._tokenizer, self._filters = tokenizer, DocumentFilters(corpus.filters)
-        self._needs_signatures = corpus.filters.remove_duplicates == "near"
-        self._hasher: MinHasher | None = None
-
-    def encode(self, documents: list[RawDocument], first: int) -> Chunk:
-        """Returns a chunk. first: the number of the first document; a corpus that is large is not searched for copies.
-
-        Prompt and response are encoded separately. Encoded together, they could share a token at the boundary, and no
-        prompt length would then be correct: part of the response would be unscored, or part of the prompt scored.
-        """
-        dtype, eos = token_dtype(self._tokenizer), np.array([self._tokenizer.vocab.eos])
-        chunk = Chunk(len(documents), 0, np.zeros(0, DOCUMENT), [], [], eos, eos, eos, 0, {})
-        rows: list[tuple] = []
-        tokens, signatures, sets = [], [], []
-        for document in documents:
-            prompt_bytes, text_bytes = document.prompt.encode("utf-8"), document.text.encode("utf-8")
-            num_bytes = len(prompt_bytes) + len(text_bytes)
-            chunk.bytes_read += num_bytes
-            removed_by = self._filters.removed_by_text(document)
-            prompt = text = np.zeros(0, np.int32)
-            if not removed_by:
-                prompt, text = map(self._tokenizer.encode, (document.prompt, document.text))
-                if not text.size:  # the normalization of a SentencePiece model can remove all text of a document
-                    chunk.skipped_empty += 1
-                    continue
-                removed_by = self._filters.removed_by_tokens(document, prompt.size + text.size)
-            if removed_by:
-                before = chunk.removed.get(removed_by, (0, 0))
-                chunk.removed[removed_by] = before[0] + 1, before[1] + num_bytes
+    Prompt and response are encoded separately. Encoded together, they could share a token at the boundary, and no
+    prompt length would then be correct: part of the response would be unscored, or part of the prompt scored.
+    """
+    dtype, eos = token_dtype(tokenizer), np.array([tokenizer.vocab.eos])
+    chunk = Chunk(len(documents), 0, np.zeros(0, DOCUMENT), [], [], eos, eos, eos, 0, {})
+    filters, rows = DocumentFilters(corpus.filters), list[tuple]()
+    is_searched = corpus.filters.remove_duplicates == "near" or first <= MAX_DOCUMENTS
+    hasher = MinHasher() if is_searched else None
+    tokens, signatures, sets = [], [], []
+    for document in documents:
+        prompt_bytes, text_bytes = document.prompt.encode("utf-8"), document.text.encode("utf-8")
+        num_bytes = len(prompt_bytes) + len(text_bytes)
+        chunk.bytes_read += num_bytes
+        removed_by = filters.removed_by_text(document)
+        prompt = text = np.zeros(0, np.int32)
+        if not removed_by:
+            prompt, text = map(tokenizer.encode, (document.prompt, document.text))
+            if not text.size:  # the normalization of a SentencePiece model can remove all text of a document
+                chunk.skipped_empty += 1
                 continue
-            shingles = np.zeros(0, np.uint32)
-            if self._needs_signatures or first <= MAX_DOCUMENTS:
-                self._hasher = self._hasher or MinHasher()
-                signature, shingles = self._hasher.signature(prompt_bytes + b" " * bool(prompt_bytes) + text_bytes)
-                signatures.append(signature)
-                sets.append(shingles)
-            spelled = self._tokenizer.num_bytes(prompt) + self._tokenizer.num_bytes(text)
-            row = (
-                num_bytes,
-                spelled - self._tokenizer.dummy_bytes * (1 + bool(prompt.size)),
-                # All responses to one prompt have the same digest, and are on the same side of a split by document.
-                text_digest(prompt_bytes or text_bytes),
-                text_digest(prompt_bytes + text_bytes),
-                document.file_digest,
-                prompt.size,
-                document.is_heldout,
-                prompt.size + text.size + 1,
-                len(shingles),
-            )
-            rows.append(row)  # in the order of DOCUMENT
-            chunk.names.append(document.name)
-            chunk.labels.append(document.label)
-            tokens += [prompt, text, eos]
-        chunk.documents, chunk.tokens = np.array(rows, DOCUMENT), _joined(tokens, dtype)
-        chunk.signatures, chunk.sets = _joined(signatures, np.uint32), _joined(sets, np.uint32)
-        return chunk
+            removed_by = filters.removed_by_tokens(document, prompt.size + text.size)
+        if removed_by:
+            before = chunk.removed.get(removed_by, (0, 0))
+            chunk.removed[removed_by] = before[0] + 1, before[1] + num_bytes
+            continue
+        shingles = np.zeros(0, np.uint32)
+        if hasher is not None:
+            signature, shingles = hasher.signature(prompt_bytes + b" " * bool(prompt_bytes) + text_bytes)
+            signatures.append(signature)
+            sets.append(shingles)
+        spelled = tokenizer.num_bytes(prompt) + tokenizer.num_bytes(text)
+        row = (
+            num_bytes,
+            spelled - tokenizer.dummy_bytes * (1 + bool(prompt.size)),
+            # All responses to one prompt have the same digest, and are on the same side of a split by document.
+            text_digest(prompt_bytes or text_bytes),
+            text_digest(prompt_bytes + text_bytes),
+            document.file_digest,
+            prompt.size,
+            document.is_heldout,
+            prompt.size + text.size + 1,
+            len(shingles),
+        )
+        rows.append(row)  # in the order of DOCUMENT
+        chunk.names.append(document.name)
+        chunk.labels.append(document.label)
+        tokens += [prompt, text, eos]
+    chunk.documents, chunk.tokens = np.array(rows, DOCUMENT), _joined(tokens, dtype)
+    chunk.signatures, chunk.sets = _joined(signatures, np.uint32), _joined(sets, np.uint32)
+    return chunk
 
 
 def _joined(arrays: list[np.ndarray], dtype: Any) -> np.ndarray:
@@ -167,8 +160,7 @@ def encode_documents(
     """An Engine: encodes documents in `workers` processes, or in this one."""
     chunks = chunks_of(source.documents(skipped))
     if workers == 1 or source.num_bytes < _SMALL_BYTES:
-        encoder = Encoder(corpus, tokenizer)
-        yield from (encoder.encode(*chunk) for chunk in chunks)
+        yield from (encode_chunk(corpus, tokenizer, *chunk) for chunk in chunks)
         return
     # Not fork: a program with threads, such as this one, cannot be copied safely. The parent ends its workers.
     ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
@@ -176,7 +168,7 @@ def encode_documents(
     pending: collections.deque[Future[Chunk]] = collections.deque()
     try:
         for chunk in chunks:
-            pending.append(pool.submit(_encode_in_worker, corpus, tokenizer.fingerprint, *chunk))
+            pending.append(pool.submit(encode_in_worker, corpus, tokenizer.fingerprint, *chunk))
             if len(pending) == _IN_FLIGHT * workers:
                 yield pending.popleft().result()
         while pending:
@@ -189,14 +181,14 @@ def encode_documents(
         pool.shutdown(cancel_futures=True)
 
 
+def encode_in_worker(corpus: CorpusConfig, fingerprint: str, documents: list[RawDocument], first: int) -> Chunk:
+    """`encode_chunk` in a worker. Raises ConfigError where its tokenizer is not the one with `fingerprint`."""
+    return encode_chunk(corpus, _worker_tokenizer(corpus, fingerprint), documents, first)
+
+
 @functools.lru_cache(maxsize=1)
-def encoder_of(corpus: CorpusConfig, fingerprint: str) -> Encoder:
-    """Returns the encoder of a worker. Raises ConfigError where its tokenizer is not the one with `fingerprint`."""
+def _worker_tokenizer(corpus: CorpusConfig, fingerprint: str) -> Tokenizer:
     tokenizer = make_tokenizer(corpus)
     if tokenizer.fingerprint != fingerprint:
         raise ConfigError(f"data.tokenizer={corpus.tokenizer!r} has changed: run the same command again")
-    return Encoder(corpus, tokenizer)
-
-
-def _encode_in_worker(corpus: CorpusConfig, fingerprint: str, documents: list[RawDocument], first: int) -> Chunk:
-    return encoder_of(corpus, fingerprint).encode(documents, first)
+    return tokenizer

@@ -29,38 +29,19 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from contract.errors import ConfigError
-from data.sources import Source, check_heldout, no_heldout_text, open_source
+from data.sources import Source, open_source
 from data.sources.config import CorpusConfig
 from data.sources.files import local_cache
-from data.sources.filters import check_filters
-from data.store.checksums import (
-    BackgroundVerification,
-    damaged,
-    is_small,
-    read_meta,
-    remember_verified,
-    verify,
-)
+from data.store.checksums import check_files, damaged, read_meta, remember_verified, verify
 from data.store.encode import Engine, encode_documents
 from data.store.write import write_store
 from data.tokenizers.tokenizer import Tokenizer
-from files.paths import (
-    check_access,
-    check_writable,
-    copy_file,
-    in_bucket,
-    is_file,
-    reason,
-)
-
-T = TypeVar("T")
+from files.paths import check_access, check_writable, copy_file, in_bucket, is_file, reason
 
 _FORMAT = 9
 
@@ -76,18 +57,11 @@ class TokenStore:
     """
 
     def __init__(self, folder: Path):
-        """Verifies the sizes of all files, and the checksums too unless the store is large (data/store/checksums.py).
-
-        Raises ConfigError where a file is missing or is not what was written.
-        """
+        """Raises ConfigError where a file is missing or is not what was written: see data/store/checksums.py."""
         self.folder = folder
         try:
             self.meta = read_meta(folder)
-            for name, size in self.meta["file_sizes"].items():
-                if (actual := (folder / name).stat().st_size) != size:
-                    raise ValueError(f"{name} has {actual} bytes, not {size}")
-            if is_small(self.meta):
-                verify(folder, self.meta)
+            check_files(folder, self.meta)
             # Plain arrays over the maps: indexing an np.memmap is several times slower.
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
             for path in folder.glob("*.npy"):
@@ -127,19 +101,6 @@ class TokenStore:
             raise damaged(self.folder, error) from None
         remember_verified(self.folder, self.meta)
         return sum(self.meta["file_sizes"].values())
-
-    def verified(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yields `batches`, and meanwhile verifies a store that was too large to be verified when it was opened.
-
-        Raises ConfigError, before the next batch, once a file is found that is not what was written.
-        """
-        for batch in batches:
-            self._verification.check()
-            yield batch
-
-    @functools.cached_property
-    def _verification(self) -> BackgroundVerification:
-        return BackgroundVerification(self.folder, self.meta)
 
     def unigram_entropy(self) -> float:
         """The entropy, in nats, of the token frequencies without EOS: the lowest loss of a model without context."""
@@ -199,35 +160,43 @@ def open_or_build(
     damaged store.
     """
     check_access(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
-    check_filters(corpus.filters)
     source = source or open_source(corpus)
     name = f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
     try:
         if new_store_dir is not None and not _has_store(corpus.cache_dir, name):
             corpus = dataclasses.replace(corpus, cache_dir=new_store_dir)
         folder = local_cache(corpus.cache_dir) / name
-        shared = f"{corpus.cache_dir.rstrip('/')}/{name}" if in_bucket(corpus.cache_dir) else None
-        in_cache = shared is None or is_file(f"{shared}/meta.json")
         if not folder.exists():
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            if shared is not None and in_cache:
-                _download(shared, folder)
-            else:
-                check_writable(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
-                check_heldout(source, corpus)
-                write_store(folder, source, corpus, tokenizer, engine, progress=progress)
-        if shared is not None and not in_cache:
-            for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
-                copy_file(path, f"{shared}/{path.name}")
-            _note(f"token store {folder}: copied to {shared}")
+            _make_store(folder, source, corpus, tokenizer, engine, progress=progress)
     except OSError as error:
         raise ConfigError(
             f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
         ) from None
     store = TokenStore(folder)
-    if corpus.heldout_path and not store.is_heldout[-1]:  # its texts have no tokens
-        raise no_heldout_text(corpus)
+    if corpus.heldout_path and not store.is_heldout[-1]:
+        raise ConfigError(
+            f"data.heldout_path={corpus.heldout_path!r} has no document with text: name other text, or set it to '' to "
+            "hold out documents of data.path"
+        )
     return store
+
+
+def _make_store(
+    folder: Path, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, engine: Engine, *, progress: bool
+) -> None:
+    """Writes the store `folder`. A data.cache_dir in a bucket gets a copy, or already has one to copy."""
+    shared = f"{corpus.cache_dir.rstrip('/')}/{folder.name}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if in_bucket(shared) and is_file(f"{shared}/meta.json"):
+        _download(shared, folder)
+        return
+    check_writable(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
+    write_store(folder, source, corpus, tokenizer, engine, progress=progress)
+    remember_verified(folder, read_meta(folder))
+    if in_bucket(shared):
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
+            copy_file(path, f"{shared}/{path.name}")
+        _note(f"token store {folder}: copied to {shared}")
 
 
 def _has_store(cache_dir: str, name: str) -> bool:
@@ -246,19 +215,19 @@ def _download(address: str, folder: Path) -> None:
     building.mkdir()
     try:
         copy_file(f"{address}/meta.json", building / "meta.json")
-        try:
-            meta = read_meta(building)
-            for name in meta["file_sizes"]:
-                copy_file(f"{address}/{name}", building / name)
-            verify(building, meta)
-        except (FileNotFoundError, ValueError) as error:
-            raise damaged(address, error) from None
+        meta = read_meta(building)
+        for name in meta["file_sizes"]:
+            copy_file(f"{address}/{name}", building / name)
+        verify(building, meta)
         with contextlib.suppress(OSError):  # another process of this machine has finished first
             os.rename(building, folder)
-        size = sum(meta["file_sizes"].values())
-        _note(f"token store {address}: copied to {folder} ({size / 1e6:,.1f} MB), checksums verified")
+            remember_verified(folder, meta)
+    except (FileNotFoundError, ValueError) as error:
+        raise damaged(address, error) from None
     finally:
         shutil.rmtree(building, ignore_errors=True)
+    size = sum(meta["file_sizes"].values())
+    _note(f"token store {address}: copied to {folder} ({size / 1e6:,.1f} MB), checksums verified")
 
 
 def _note(line: str) -> None:

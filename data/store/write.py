@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +83,9 @@ def _with_progress(chunks: Iterable[Chunk], total_bytes: int) -> Iterator[Chunk]
         num_bytes, num_documents = num_bytes + chunk.bytes_read, num_documents + chunk.num_read
         if time.monotonic() - last_line > _LINE_SECONDS:
             last_line = time.monotonic()
-            speed = num_bytes / (last_line - began)
-            left = max(total_bytes - num_bytes, 0) / max(speed, 1)
-            print(
-                f"prepare: {num_bytes / 1e6:,.1f} of {total_bytes / 1e6:,.1f} MB, {num_documents:,} documents, "
-                f"{speed / 1e6:,.1f} MB/s, {left:,.0f} s left",
-                file=sys.stderr,
-                flush=True,
-            )
+            read, total, speed = num_bytes / 1e6, total_bytes / 1e6, num_bytes / 1e6 / (last_line - began)
+            line = f"prepare: {read:,.1f} of {total:,.1f} MB, {num_documents:,} documents, {speed:,.1f} MB/s"
+            print(line, file=sys.stderr, flush=True)
 
 
 def _remove_stale_work(folder: Path) -> None:
@@ -117,8 +112,8 @@ class _Writer:
             for name in ("tokens", "signatures", "sets")
         }
         self._documents: list[np.ndarray] = []
-        self._texts: dict[str, dict[str, int]] = {"name": {}, "label": {}}
-        self._text_ids: dict[str, list[np.ndarray]] = {"name": [], "label": []}
+        self._names: list[str] = []
+        self._labels: list[str] = []
         self._removed: dict[str, np.ndarray] = collections.defaultdict(lambda: np.zeros(2, np.int64))
         self._num_read = 0
 
@@ -131,9 +126,8 @@ class _Writer:
         for name, array in (("tokens", chunk.tokens), ("signatures", chunk.signatures), ("sets", chunk.sets)):
             self._files[name].write(array.tobytes())  # unlike tofile, says why it fails
         self._documents.append(chunk.documents)
-        for kind, texts in (("name", chunk.names), ("label", chunk.labels)):
-            known = self._texts[kind]
-            self._text_ids[kind].append(np.array([known.setdefault(text, len(known)) for text in texts], np.int32))
+        self._names += map(sys.intern, chunk.names)
+        self._labels += map(sys.intern, chunk.labels)
         self._num_read += chunk.num_read
         self.skipped.empty += chunk.skipped_empty
         for name, counts in chunk.removed.items():
@@ -149,16 +143,15 @@ class _Writer:
             raise ConfigError(self._nothing_left(source.where))
         is_searched = filters.remove_duplicates == "near" or self._num_read <= MAX_DOCUMENTS
         signatures = self._signatures(documents["num_shingles"]) if is_searched else None
-        name_ids, label_ids = (np.concatenate(self._text_ids[kind]) for kind in ("name", "label"))
-        copies = _copies(documents, label_ids, filters, signatures)
+        copies = _copies(documents, _numbered(self._labels)[0], filters, signatures)
         for reason, kind in _REMOVED_AS.items():
             if (chosen := copies == reason).any():
                 self._removed[kind] += chosen.sum(), documents["text_bytes"][chosen].sum()
         kept = np.flatnonzero(copies == 0)
         arrays = {name: documents[name][kept] for name in DOCUMENT.names[:-2]}
         arrays["offsets"] = np.append(0, np.cumsum(documents["num_tokens"][kept]))
-        arrays["name_ids"], names = _renumbered(name_ids[kept], self._texts["name"])
-        arrays["label_ids"], labels = _renumbered(label_ids[kept], self._texts["label"])
+        arrays["name_ids"], names = _numbered(self._names[d] for d in kept.tolist())
+        arrays["label_ids"], labels = _numbered(self._labels[d] for d in kept.tolist())
         arrays["duplicate_ids"] = _first_of_each(arrays["text_digests"])
         arrays["near_duplicate_pairs"] = np.zeros((0, 2), np.int64)
         if signatures is not None:
@@ -184,30 +177,21 @@ class _Writer:
             "near_duplicates_searched": is_searched,
             "content_digest": digest.hexdigest(),
             "filters": filters.identity(),
-            **self._counts(arrays),
+            "dtype": token_dtype(self._tokenizer).name,
+            "num_documents": len(kept),
+            "num_tokens": int(arrays["offsets"][-1]),
+            "num_bytes": int(arrays["text_bytes"].sum()),
+            "num_unknown": int(arrays["unigram_counts"][unk]) if (unk := self._tokenizer.vocab.unk) >= 0 else 0,
+            "skipped_empty": self.skipped.empty,
+            "skipped_files": self.skipped.files,
+            "skipped_lines": self.skipped.lines,
+            "first_skipped_line": self.skipped.first_line,
+            "removed": {key: {"documents": int(n), "bytes": int(size)} for key, (n, size) in self._removed.items()},
             "file_sizes": {file.name: file.stat().st_size for file in files},
             "checksums": {file.name: file_checksum(file) for file in files},
         }
         _write_json(store / "meta.json", sealed(meta))
         return store
-
-    def _counts(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Returns the fields of meta.json that are counts of what was read and what remains."""
-        unk = self._tokenizer.vocab.unk
-        return {
-            "dtype": token_dtype(self._tokenizer).name,
-            "num_documents": len(arrays["digests"]),
-            "num_tokens": int(arrays["offsets"][-1]),
-            "num_bytes": int(arrays["text_bytes"].sum()),
-            "num_unknown": int(arrays["unigram_counts"][unk]) if unk >= 0 else 0,
-            "skipped_empty": self.skipped.empty,
-            "skipped_files": self.skipped.files,
-            "skipped_lines": self.skipped.lines,
-            "first_skipped_line": self.skipped.first_line,
-            "removed": {
-                key: dict(zip(("documents", "bytes"), n.tolist(), strict=True)) for key, n in self._removed.items()
-            },
-        }
 
     def _signatures(self, num_shingles: np.ndarray) -> Signatures:
         """Returns the signatures of all documents, memory maps of the files."""
@@ -271,12 +255,11 @@ def _first_of_each(values: np.ndarray) -> np.ndarray:
     return first[inverse]
 
 
-def _renumbered(ids: np.ndarray, texts: Mapping[str, int]) -> tuple[np.ndarray, list[str]]:
-    """Returns the texts that `ids` have, in the order of their first occurrence, and their numbers: int32 [n]."""
-    found, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    names = list(texts)
-    return np.argsort(order).astype(np.int32)[inverse], [names[id_] for id_ in found[order]]
+def _numbered(texts: Iterable[str]) -> tuple[np.ndarray, list[str]]:
+    """Returns the number of each text, int32 [n], and the distinct texts in the order of their first occurrence."""
+    numbers: dict[str, int] = {}
+    ids = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int32)
+    return ids, list(numbers)
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from contract.errors import ConfigError
 from contract.vocab import GENERAL_NAMES, Vocab
-from data.tokenizers.base import Tokenizer
+from data.tokenizers.base import Tokenizer, appended_names
 from data.tokenizers.huggingface import BYTE_OF, HuggingFaceTokenizer
-from data.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
-from data.tokenizers.specials import appended_names
+from data.tokenizers.tokenizer import SENTENCEPIECE_SPACE as SPACE
+from data.tokenizers.tokenizer import SentencePieceTokenizer
 
 _NO_LIMIT = 10**30  # model_max_length of a tokenizer without a limit, as transformers writes it
 _UNIGRAM, _BPE = 1, 2  # TrainerSpec.ModelType of sentencepiece_model.proto

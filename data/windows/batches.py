@@ -12,7 +12,6 @@ import numpy as np
 from contract.batch import Batch
 from contract.rng import example_keys
 from contract.windows import BatchSpec, Ramp, Windows
-from data.windows.document_filter import classes_of
 from data.windows.documents import Documents, MixedDocuments
 from data.windows.order import Drawn, DrawOrder, PlannedOrder
 from data.windows.windowing import Slices, WindowReader, gather, make_reader, slices_of_groups
@@ -76,8 +75,8 @@ def batches(
         order = DrawOrder(lengths, weights, seed=seed, ramps=ramps)
     else:
         order = PlannedOrder(lengths, cycle.ravel(), seed=seed)
-    examples = ExampleReader(readers, denoiser_ids, order.draw, spec, seed=seed)
-    return Batches(examples, transform, batch_size=batch_size, local_rows=local_rows, weights=weights, ramps=ramps)
+    sizes = {"batch_size": batch_size, "local_rows": local_rows}
+    return Batches(readers, denoiser_ids, order.draw, spec, transform, seed=seed, weights=weights, ramps=ramps, **sizes)
 
 
 def example_weights(
@@ -157,12 +156,17 @@ class DrawnExamples(NamedTuple):
     key_numbers: np.ndarray  # int64 [E], as in Drawn
 
 
-class ExampleReader:
-    """Reads the examples of windows, without mutable state.
+class Batches:
+    """Batches by number, without mutable state.
 
     Attributes:
-      readers: the readers that `order` draws from, of one token store for each corpus.
+      readers: the readers that the windows are drawn from, of one token store for each corpus.
       spec: the windows of each denoiser, and how many share a row.
+      num_rows: this process's rows of a batch.
+      num_windows: this process's windows of a batch.
+      end: the number of batches; for training more than any run reads.
+      weights, ramps: the denoisers' shares of the windows, in any unit, and how they change.
+      epoch_tokens: int64 [number of denoisers], the raw tokens of an epoch of each denoiser: of all its windows.
     """
 
     def __init__(
@@ -171,37 +175,63 @@ class ExampleReader:
         denoiser_ids: Sequence[int],
         order: Callable[[np.ndarray], Drawn],
         spec: BatchSpec,
+        transform: Transform,
         *,
         seed: int,
+        batch_size: int,
+        local_rows: Sequence[int],
+        total_windows: int = sys.maxsize,
+        weights: Sequence[float] = (),
+        ramps: Sequence[Ramp | None] = (),
     ):
         """
         Args:
-          readers, spec: the attributes.
+          readers, spec, weights, ramps: the attributes.
           denoiser_ids: the denoiser of each reader.
           order: numbers of windows, int64 [n] -> which windows these are.
+          transform, batch_size, local_rows: as for `batches`.
           seed: any int, which determines the examples' keys.
+          total_windows: the number of windows. The rows of the last batch that have no window are empty.
         """
-        self.readers, self.spec = readers, spec
+        self.readers, self.spec, self.weights, self.ramps = readers, spec, weights, ramps
         self._denoiser_ids = np.asarray(denoiser_ids, np.int32)
-        self._order, self._seed = order, seed
-        self._corpora = np.array([reader.spec.corpus for reader in readers])
+        self._order, self._transform, self._seed = order, transform, seed
+        self._batch_size, self._local_rows = batch_size, np.asarray(local_rows, np.int64)
+        self._total_windows = total_windows
+        self._per_batch = batch_size * spec.examples_per_row
+        self.num_rows = len(local_rows)
+        self.num_windows = self.num_rows * spec.examples_per_row
+        self.end = -(-total_windows // self._per_batch)
+        self.epoch_tokens = np.zeros(len(spec.windows), np.int64)
+        # Readers of one denoiser with windows of different lengths read the same text.
+        self.epoch_tokens[self._denoiser_ids] = [int(reader.ends[-1]) for reader in readers]
         self._width = max(reader.longest for reader in readers)
         self._columns = tuple(dict.fromkeys(name for reader in readers for name in reader.spec.extra_columns))
-        self._classes = {  # by reader
-            k: classes_of(reader.documents, reader.spec)
-            for k, reader in enumerate(readers)
-            if "labels" in reader.spec.extra_columns
-        }
 
-    @property
-    def epoch_tokens(self) -> np.ndarray:
-        """int64 [number of denoisers]: the raw tokens of all windows of each denoiser; 0 for one without a reader."""
-        tokens = np.zeros(len(self.spec.windows), np.int64)
-        # Readers of one denoiser with windows of different lengths read the same text.
-        tokens[self._denoiser_ids] = [int(reader.ends[-1]) for reader in self.readers]
-        return tokens
+    def __getitem__(self, n: int) -> Batch:
+        return self.read(n, 1)
 
-    def draw(self, numbers: np.ndarray) -> DrawnExamples:
+    def read(self, first: int, count: int) -> Batch:
+        """Returns batches `first`, ..., `first` + `count` - 1 as one batch, with their rows concatenated."""
+        rows = (np.arange(first, first + count)[:, None] * self._batch_size + self._local_rows).ravel()
+        per_row = self.spec.examples_per_row
+        numbers = (rows[:, None] * per_row + np.arange(per_row)).ravel()
+        exists = numbers < self._total_windows
+        if not exists.any():  # this process has none of the last rows
+            batch = self._transform(self._windows(numbers[:1] * 0, np.zeros(1, np.int64)), len(rows))
+            return {name: np.zeros_like(array) for name, array in batch.items()}
+        row_of_window = np.repeat(np.arange(len(rows)), per_row)
+        return self._transform(self._windows(numbers[exists], row_of_window[exists]), len(rows))
+
+    def draw(self, first: int, count: int) -> DrawnExamples:
+        """Returns the examples of all rows, not of `local_rows` alone, of `count` batches from `first` on.
+
+        They are therefore equal in all processes. DrawnExamples.windows counts the windows from the first batch on.
+        """
+        end = min((first + count) * self._per_batch, self._total_windows)
+        return self.draw_windows(np.arange(first * self._per_batch, end))
+
+    def draw_windows(self, numbers: np.ndarray) -> DrawnExamples:
         """The examples in windows `numbers`, int64 [w], at least one. No text is read."""
         drawn = self._order(numbers)
         slices = slices_of_groups(
@@ -221,68 +251,21 @@ class ExampleReader:
             key_numbers=drawn.key_numbers[windows],
         )
 
-    def read(self, numbers: np.ndarray, rows: np.ndarray) -> Windows:
-        """The examples in windows `numbers`, int64 [w], at least one. rows: int [w], each window's row."""
-        examples = self.draw(numbers)
-        tokens, lengths = self._gather(examples)
-        plan = self.spec.plan
-        windows = Windows(
-            tokens=tokens,
-            lengths=lengths,
-            row_ids=rows[examples.windows].astype(np.int32),
-            keys=example_keys(self._seed, examples.key_numbers, examples.pieces),
-            denoiser_ids=examples.denoiser_ids,
-            variant_ids=None
-            if plan is None
-            else plan.variant_ids.ravel()[numbers[examples.windows] % plan.variant_ids.size],
-        )
-        return windows._replace(**self._extra_columns(windows, examples)) if self._columns else windows
+    def count_windows(self, first: int, count: int) -> WindowCounts:
+        """Returns the examples, raw tokens and windows of batches `first`, ..., `first` + `count` - 1.
 
-    def _extra_columns(self, windows: Windows, examples: DrawnExamples) -> dict[str, np.ndarray]:
-        """The columns of Windows that readers request (WindowSpec.extra_columns); 0 for other readers' examples."""
-        count = len(windows.lengths)
-        columns = {
-            name: np.zeros(count, bool if name in ("begins_document", "ends_document") else np.int32)
-            for name in self._columns
-            if name != "others"
-        }
-        if "others" in self._columns:
-            columns["others_tokens"] = np.full((count, self._width), self.spec.pad_id, np.int32)
-            columns["others_lengths"] = np.zeros(count, np.int32)
-        starts, _, _, begins, documents = examples.slices
-        starts, documents = starts[begins], documents[begins]
-        for reader_id, reader in enumerate(self.readers):
-            chosen, requested = np.flatnonzero(examples.reader_ids == reader_id), reader.spec.extra_columns
-            store, number = reader.documents.store, reader.documents.index[documents[chosen]]
-            if "others" in requested and len(chosen):
-                slices = reader.others(documents[chosen], windows.keys[chosen])
-                others = gather(reader.tokens, slices, self._width, self.spec.pad_id)
-                columns["others_tokens"][chosen], columns["others_lengths"][chosen] = others
-            if "prompt_lengths" in requested:
-                columns["prompt_lengths"][chosen] = store.prompt_lengths[number]
-            if "labels" in requested:
-                columns["labels"][chosen] = self._classes[reader_id][documents[chosen]]
-            if "begins_document" in requested:
-                columns["begins_document"][chosen] = starts[chosen] == store.offsets[number]
-            if "ends_document" in requested:
-                end = store.offsets[number + 1] - (not reader.spec.eos)
-                columns["ends_document"][chosen] = starts[chosen] + windows.lengths[chosen] == end
-        return columns
-
-    def _gather(self, examples: DrawnExamples) -> tuple[np.ndarray, np.ndarray]:
-        """The examples' tokens, int32 [E, W], padded, and their lengths, int32 [E]."""
-        corpora = self._corpora[examples.reader_ids]
-        if (corpora == corpora[0]).all():
-            store = self.readers[int(examples.reader_ids[0])].tokens
-            return gather(store, examples.slices, self._width, self.spec.pad_id)
-        tokens = np.empty((len(corpora), self._width), np.int32)
-        of_slice = corpora[np.cumsum(examples.slices.begins) - 1]
-        for corpus in np.unique(corpora).tolist():
-            slices = Slices(*(column[of_slice == corpus] for column in examples.slices))
-            chosen = np.flatnonzero(corpora == corpus)
-            store = self.readers[int(examples.reader_ids[chosen[0]])].tokens
-            tokens[chosen], _ = gather(store, slices, self._width, self.spec.pad_id)
-        return tokens, examples.lengths.astype(np.int32)
+        The counts are of all rows of these batches, and not of `local_rows` alone, so they are equal in all processes.
+        No text is read; an example takes less than 1 us where many are counted.
+        """
+        num_denoisers = len(self.spec.windows)
+        examples, raw_tokens, windows = np.zeros((3, num_denoisers), np.int64)
+        at_once = max(_COUNTED_AT_ONCE // self._per_batch, 1)
+        for begin in range(first, first + count, at_once):
+            drawn = self.draw(begin, min(at_once, first + count - begin))
+            examples += np.bincount(drawn.denoiser_ids, minlength=num_denoisers)
+            np.add.at(raw_tokens, drawn.denoiser_ids, drawn.lengths)
+            windows += np.bincount(drawn.denoiser_ids[drawn.pieces == 0], minlength=num_denoisers)
+        return WindowCounts(examples, raw_tokens, windows)
 
     def in_store(self, reader_ids: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """The numbers in the stores, int64 [n], of `documents`, int64 [n], of readers int [n].
@@ -296,81 +279,50 @@ class ExampleReader:
             numbers[chosen] = of_reader.first_number + of_reader.index[documents[chosen]]
         return numbers
 
+    def _windows(self, numbers: np.ndarray, rows: np.ndarray) -> Windows:
+        """The examples in windows `numbers`, int64 [w], at least one. rows: int [w], each window's row."""
+        examples = self.draw_windows(numbers)
+        slices, variant_ids = examples.slices, None
+        reader_of_slice = examples.reader_ids[np.cumsum(slices.begins) - 1]
+        stores = [self.readers[k].tokens for k in reader_of_slice.tolist()]
+        tokens, lengths = gather(stores, slices, self._width, self.spec.pad_id)
+        if self.spec.plan is not None:
+            cycle = self.spec.plan.variant_ids.ravel()
+            variant_ids = cycle[numbers[examples.windows] % cycle.size]
+        windows = Windows(
+            tokens=tokens,
+            lengths=lengths,
+            row_ids=rows[examples.windows].astype(np.int32),
+            keys=example_keys(self._seed, examples.key_numbers, examples.pieces),
+            denoiser_ids=examples.denoiser_ids,
+            variant_ids=variant_ids,
+        )
+        return windows._replace(**self._extra_columns(windows, examples)) if self._columns else windows
 
-class Batches:
-    """Batches by number, without mutable state.
-
-    Attributes:
-      num_rows: this process's rows of a batch.
-      num_windows: this process's windows of a batch.
-      end: the number of batches; for training more than any run reads.
-      weights, ramps: the denoisers' shares of the windows, in any unit, and how they change.
-      epoch_tokens: int64 [number of denoisers], the raw tokens of an epoch of each denoiser: of all its windows.
-    """
-
-    def __init__(
-        self,
-        examples: ExampleReader,
-        transform: Transform,
-        *,
-        batch_size: int,
-        local_rows: Sequence[int],
-        total_windows: int = sys.maxsize,
-        weights: Sequence[float] = (),
-        ramps: Sequence[Ramp | None] = (),
-    ):
-        """
-        Args:
-          examples: the examples of windows by number.
-          transform, batch_size, local_rows: as for `batches`.
-          total_windows: the number of windows. The rows of the last batch that have no window are empty.
-          weights, ramps: the attributes.
-        """
-        self._examples, self._transform = examples, transform
-        self._batch_size, self._local_rows = batch_size, np.asarray(local_rows, np.int64)
-        self._total_windows = total_windows
-        self._per_row = examples.spec.examples_per_row
-        self._per_batch = batch_size * self._per_row
-        self.weights, self.ramps = weights, ramps
-        self.epoch_tokens = examples.epoch_tokens
-        self.num_rows = len(local_rows)
-        self.num_windows = self.num_rows * self._per_row
-        self.end = -(-total_windows // self._per_batch)
-
-    def __getitem__(self, n: int) -> Batch:
-        return self.read(n, 1)
-
-    def read(self, first: int, count: int) -> Batch:
-        """Returns batches `first`, ..., `first` + `count` - 1 as one batch, with their rows concatenated."""
-        rows = (np.arange(first, first + count)[:, None] * self._batch_size + self._local_rows).ravel()
-        numbers = (rows[:, None] * self._per_row + np.arange(self._per_row)).ravel()
-        exists = numbers < self._total_windows
-        if not exists.any():  # this process has none of the last rows
-            batch = self._transform(self._examples.read(numbers[:1] * 0, np.zeros(1, np.int64)), len(rows))
-            return {name: np.zeros_like(array) for name, array in batch.items()}
-        row_of_window = np.repeat(np.arange(len(rows)), self._per_row)
-        return self._transform(self._examples.read(numbers[exists], row_of_window[exists]), len(rows))
-
-    def draw(self, first: int, count: int) -> DrawnExamples:
-        """Returns the examples of all rows, not of `local_rows` alone, of `count` batches from `first` on.
-
-        They are therefore equal in all processes. DrawnExamples.windows counts the windows from the first batch on.
-        """
-        end = min((first + count) * self._per_batch, self._total_windows)
-        return self._examples.draw(np.arange(first * self._per_batch, end))
-
-    def count_windows(self, first: int, count: int) -> WindowCounts:
-        """Returns the examples, raw tokens and windows of batches `first`, ..., `first` + `count` - 1.
-
-        The counts are of all rows of these batches, and not of `local_rows` alone, so they are equal in all processes.
-        No text is read; an example takes less than 1 us where many are counted.
-        """
-        num_denoisers = len(self._examples.spec.windows)
-        examples, raw_tokens, windows = np.zeros((3, num_denoisers), np.int64)
-        at_once = max(_COUNTED_AT_ONCE // self._per_batch, 1)
-        for begin in range(first, first + count, at_once):
-            drawn = self.draw(begin, min(at_once, first + count - begin))
-            examples += np.bincount(drawn.denoiser_ids, minlength=num_denoisers)
-            np.add.at(raw_tokens, drawn.denoiser_ids, drawn.lengths)
-            windows += np.bincount(drawn.denoiser_ids[drawn.pieces == 0], minlength=num_denoisers)
-        return WindowCounts(examples, raw_tokens, windows)
+    def _extra_columns(self, windows: Windows, examples: DrawnExamples) -> dict[str, np.ndarray]:
+        """The columns of Windows that readers request (WindowSpec.extra_columns); 0 for other readers' examples."""
+        count = len(windows.lengths)
+        dtypes = {"begins_document": bool, "ends_document": bool}
+        columns = {name: np.zeros(count, dtypes.get(name, np.int32)) for name in self._columns if name != "others"}
+        if "others" in self._columns:
+            columns["others_tokens"] = np.full((count, self._width), self.spec.pad_id, np.int32)
+            columns["others_lengths"] = np.zeros(count, np.int32)
+        starts, _, _, begins, documents = examples.slices
+        starts, documents = starts[begins], documents[begins]
+        for reader_id, reader in enumerate(self.readers):
+            chosen, requested = np.flatnonzero(examples.reader_ids == reader_id), reader.spec.extra_columns
+            store, number = reader.documents.store, reader.documents.index[documents[chosen]]
+            if "others" in requested and len(chosen):
+                slices = reader.others(documents[chosen], windows.keys[chosen])
+                others = gather([reader.tokens] * len(slices.starts), slices, self._width, self.spec.pad_id)
+                columns["others_tokens"][chosen], columns["others_lengths"][chosen] = others
+            if "prompt_lengths" in requested:
+                columns["prompt_lengths"][chosen] = store.prompt_lengths[number]
+            if "labels" in requested:
+                columns["labels"][chosen] = reader.classes[documents[chosen]]
+            if "begins_document" in requested:
+                columns["begins_document"][chosen] = starts[chosen] == store.offsets[number]
+            if "ends_document" in requested:
+                end = store.offsets[number + 1] - (not reader.spec.eos)
+                columns["ends_document"][chosen] = starts[chosen] + windows.lengths[chosen] == end
+        return columns

@@ -24,11 +24,10 @@ class Documents:
         together (MixedDocuments); 0 for one store.
     """
 
+    factors = (1.0,)  # as of MixedDocuments
+
     def __init__(self, store: TokenStore, index: np.ndarray, label: str, first_number: int = 0):
-        self.store = store
-        self.index = index
-        self.label = label
-        self.first_number = first_number
+        self.store, self.index, self.label, self.first_number = store, index, label, first_number
 
     def __len__(self) -> int:
         return len(self.index)
@@ -37,11 +36,6 @@ class Documents:
     def by_corpus(self) -> "tuple[Documents, ...]":
         """The documents of each corpus: these."""
         return (self,)
-
-    @property
-    def factors(self) -> tuple[float, ...]:
-        """As MixedDocuments.factors."""
-        return (1.0,)
 
     def subset(self, is_chosen: np.ndarray) -> "Documents":
         """The documents where `is_chosen`, bool [number of documents], is True, in the same order."""

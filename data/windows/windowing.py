@@ -8,7 +8,7 @@ predicts only a part of a window, such as the end, would never predict the rest 
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,14 +16,13 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.rng import GOLDEN, mix64, seed_bits
 from contract.windows import BatchSpec, WindowSpec
-from data.windows.document_filter import eligible, sizes_of
+from data.windows.document_filter import classes_of, eligible, sizes_of
 from data.windows.documents import Documents, begins_of, lengths_of
 
 # Keeps the draws of other windows independent of the objective's draws, which use the same keys.
 _OTHERS = np.uint64(seed_bits(0, "others"))
 
 _BLOCK = 1 << 13  # documents packed at a time: enough to fill rows, few enough to compare each size with every row
-_LONG = 200  # tokens; copying such slices one by one takes less time than an index of each token
 
 
 class Slices(NamedTuple):
@@ -86,6 +85,11 @@ class WindowReader(abc.ABC):
     def mean_documents(self) -> float:
         """The mean number of documents in a window of whole documents; 1 for other windows."""
         return 1.0
+
+    @functools.cached_property
+    def classes(self) -> np.ndarray:
+        """int32 [D]: the class of each document among those of the spec."""
+        return classes_of(self.documents, self.spec)
 
     def in_store(self, documents: np.ndarray) -> np.ndarray:
         """The first token in the store of each of `documents`, int64 [n]."""
@@ -325,35 +329,21 @@ def _drawn_specs(spec: BatchSpec) -> list[WindowSpec]:
     ]
 
 
-def gather(tokens: np.ndarray, slices: Slices, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """The examples of `slices` of a store's `tokens`: int32 [E, width], padded with pad_id, and lengths, int32 [E]."""
-    lengths = np.add.reduceat(slices.lengths, np.flatnonzero(slices.begins)).astype(np.int32)
-    padded = np.full((len(lengths), width), pad_id, np.int32)
-    if slices.lengths.mean() >= _LONG:
-        _copy_slices(tokens, slices, padded)
-    else:
-        padded[np.arange(width, dtype=np.int32) < lengths[:, None]] = tokens.take(_index(slices))
-    return padded, lengths
+def gather(stores: Sequence[np.ndarray], slices: Slices, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """The examples of `slices`: int32 [E, width], padded with pad_id, and lengths, int32 [E].
 
-
-def _copy_slices(tokens: np.ndarray, slices: Slices, padded: np.ndarray) -> None:
-    """Copies the slices, one by one, to the rows of their examples."""
+    stores: the tokens of the store that each slice is of.
+    """
     ends, example = np.cumsum(slices.lengths), np.cumsum(slices.begins) - 1
     begins = ends - slices.lengths
-    places = example * padded.shape[1] + begins - begins[slices.begins][example]
+    lengths = np.add.reduceat(slices.lengths, np.flatnonzero(slices.begins)).astype(np.int32)
+    padded = np.full((len(lengths), width), pad_id, np.int32)
+    places = example * width + begins - begins[slices.begins][example]
     flat = padded.ravel()
-    for start, length, place in zip(slices.starts.tolist(), slices.lengths.tolist(), places.tolist(), strict=True):
+    columns = (slices.starts.tolist(), slices.lengths.tolist(), places.tolist())
+    for tokens, start, length, place in zip(stores, *columns, strict=True):
         flat[place : place + length] = tokens[start : start + length]
-
-
-def _index(slices: Slices) -> np.ndarray:
-    """int64 [n]: the place in the store of each token of the slices."""
-    ends = np.cumsum(slices.lengths)
-    index = np.ones(int(ends[-1]), np.int64)  # the step from token to token; the sum of the steps is the index
-    index[0] = slices.starts[0]
-    index[ends[:-1]] += slices.starts[1:] - slices.starts[:-1] - slices.lengths[:-1]
-    np.cumsum(index, out=index)
-    return index
+    return padded, lengths
 
 
 def pack_documents(sizes: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -42,12 +42,6 @@ def test_others_are_windows_of_the_same_kind_of_another_document(documents):
         assert other in possible and not set(other) & set(windows.tokens[e, : windows.lengths[e]].tolist()) - {1}
 
 
-def test_optional_columns_are_none_where_no_spec_lists_them(documents):
-    windows = read(documents, [ALONE])
-    assert windows.others_tokens is windows.others_lengths is windows.prompt_lengths is windows.labels is None
-    assert windows.begins_document is windows.ends_document is None
-
-
 @pytest.mark.parametrize("eos", [False, True])
 def test_windows_at_the_ends_of_their_documents(documents, eos):
     """Windows of 4 tokens. With EOS, the last one of a document ends with it."""
@@ -59,12 +53,6 @@ def test_windows_at_the_ends_of_their_documents(documents, eos):
     if eos:
         last = windows.tokens[np.arange(len(windows.lengths)), windows.lengths - 1]
         np.testing.assert_array_equal(windows.ends_document, last == 1)
-
-
-def test_others_depend_on_the_example_alone(documents):
-    together, alone = read(documents, [PAIRS]), read(documents, [PAIRS], batch_size=4, local_rows=[1, 3], n=7)
-    np.testing.assert_array_equal(together.others_tokens[[29, 31]], alone.others_tokens)
-    assert (together.others_tokens != read(documents, [PAIRS], seed=4).others_tokens).any()
 
 
 def test_all_windows_of_the_other_documents_are_equally_likely():

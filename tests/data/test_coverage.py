@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from data.prepare.__main__ import main
 from data.store.store import open_or_build
 from data.tokenizers.tokenizer import SentencePieceTokenizer, make_tokenizer
 from data.windows.corpus_statistics import coverage_warnings
@@ -69,20 +68,3 @@ def test_a_model_that_loses_text_is_warned_about(lossy, tmp_path):
         "use one that loses no text, which python -m data.train_tokenizer trains" in changed
         and "\n" not in unknown + changed
     )
-
-
-def test_prepare_prints_coverage_copies_and_warnings(lossy, tmp_path, capsys):
-    (tmp_path / "text").mkdir()
-    for i, text in enumerate([*TEXTS, TEXTS[0]]):
-        (tmp_path / "text" / f"{i}.txt").write_text(text)
-    flags = ["--source=text", f"--path={tmp_path}/text", f"--cache_dir={tmp_path}/c"]
-    main(["prepare", *flags, f"--tokenizer={lossy}"])
-    printed = capsys.readouterr().out
-    assert re.search(r"coverage +[1-9][\d.]*% of the corpus's tokens are unknown; the tokens spell [\d.]+% of", printed)
-    assert re.search(
-        r"copies +1 of 4 documents are identical to an earlier one, and 0 other ones are near-identical", printed
-    )
-    assert printed.count("\nwarning: ") == 2
-    main(["prepare", *flags])
-    printed = capsys.readouterr().out
-    assert re.search(r"coverage +0\.00% of .* spell 100\.00% of its bytes", printed) and "warning" not in printed

@@ -3,8 +3,6 @@
 import json
 import pickle
 import re
-import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -79,17 +77,6 @@ def test_paragraphs_follow_their_example(prepared, tmp_path):
     assert not {text[-1] for text in train} & {text[-1] for text in heldout}
 
 
-def test_reads_the_text_feature_without_tensorflow(prepared, tmp_path):
-    skipped = Skipped()
-    source = open_source(corpus_config(tmp_path, source="tfds", path="tiny_texts:1.0.0"))
-    documents = list(source.documents(skipped))
-    assert sorted(document.text for document in documents) == ["drüben", "one\n\ntwo"]  # TFDS shuffles when it writes
-    assert {document.name for document in documents} == {"tiny_texts:1.0.0"} and skipped.empty == 1
-    assert list(source.documents(Skipped())) == documents
-    assert source.identity["dataset"] == "tiny_texts/1.0.0"
-    assert "tensorflow" not in sys.modules
-
-
 def documents_of(tmp_path, name):
     parts = pickle.loads(pickle.dumps(open_source(corpus_config(tmp_path, source="tfds", path=name)))).parts
     return sorted((doc.text, doc.prompt, doc.label) for part in parts for doc in part.read(Skipped()))
@@ -128,15 +115,6 @@ def test_what_cannot_be_read(prepared, tmp_path, path, message):
     with pytest.raises(ConfigError, match=message) as error:
         list(open_source(corpus_config(tmp_path, source="tfds", path=path)).documents(Skipped()))
     assert "\n" not in str(error.value)
-
-
-def test_a_format_without_random_access(prepared, tmp_path):
-    # TFDS reads the format from the metadata: the same dataset with metadata of TFRecord files.
-    shutil.copytree(prepared / "tiny_texts", prepared / "tiny_records")
-    info = prepared / "tiny_records" / "1.0.0" / "dataset_info.json"
-    info.write_text(info.read_text().replace("tiny_texts", "tiny_records").replace("array_record", "tfrecord"))
-    with pytest.raises(ConfigError, match=r"data\.path='tiny_records' is not in the format array_record"):
-        open_source(corpus_config(tmp_path, source="tfds", path="tiny_records"))
 
 
 datasets = pytest.importorskip("datasets")
@@ -199,13 +177,6 @@ def test_classes_have_their_names(tmp_path):
     assert skipped.empty == 1
 
 
-def test_rows_without_text_are_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr("data.sources.hf._ROWS", 3)
-    save(tmp_path / "saved", [{"text": text, "n": 1} for text in TEXTS[:19]] + [{"text": None, "n": 2}])
-    documents, skipped = read(hf_config(tmp_path, tmp_path / "saved", on_unreadable="skip"))
-    assert [document.text for document in documents] == TEXTS[:19] and skipped.empty == 1 and not skipped.lines
-
-
 def test_what_cannot_be_loaded(tmp_path, capfd):
     save_splits(tmp_path / "saved")
     for name, contents in (("torn", '{"text": '), ("void", None)):
@@ -241,9 +212,3 @@ def test_a_dataset_that_was_not_saved_to_its_end(tmp_path):
         (tmp_path / folder / "dataset_info.json").unlink(missing_ok=True)
         with pytest.raises(ConfigError, match=rf"{folder} has no state\.json: save_to_disk was interrupted"):
             open_source(hf_config(tmp_path, tmp_path / path))
-
-
-def test_the_package_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ConfigError, match=r"needs Hugging Face's datasets: pip install -e '\.\[hf\]'"):
-        open_source(hf_config(tmp_path, "owner/name"))

@@ -38,11 +38,6 @@ def rates_of(counts, weights=(1.0, 1.0, 1.0), **fields):
     return list(rates(weights, rate_factors("num_examples", counts, **fields), "abc").values())
 
 
-def test_rates_by_weight_do_not_depend_on_the_corpora():
-    factors = rate_factors("weight", (10**9, 1, 7), maximum=5, temperature=3.0)
-    assert rates((3.0, 1.0, 1.0), factors, "abc") == {"a": 0.6, "b": 0.2, "c": 0.2}
-
-
 def test_rates_of_the_paper():
     """Raffel et al. 2020, section 3.5.2: min(e_m, K) / sum of min(e_n, K), to the power of 1 / T, normalised."""
     assert rates_of((600, 300, 100)) == pytest.approx([0.6, 0.3, 0.1])

@@ -130,8 +130,3 @@ def test_classes_of_several_corpora():
     check_classes([LABELLED.store, others.store], labelled("sports", "news"))
     with pytest.raises(ConfigError, match=r"contains 'art', .*: use labels of the corpus: 'news', 'sport', 'sports'$"):
         check_classes([LABELLED.store, others.store], labelled("sports", "art"))
-
-
-def test_a_corpus_without_labels():
-    with pytest.raises(ConfigError, match=r"no document has that label: set data\.source to 'stdlib', or 'jsonl' with"):
-        check_classes([PAIRS.store], labelled("news"))

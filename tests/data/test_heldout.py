@@ -157,9 +157,3 @@ def test_documents_that_share_an_example(documents):
     assert set(map(tuple, examples.shared.tolist())) == expected
     packed = dataclasses.replace(joined, documents="pack")
     assert not len(heldout_of(documents, [packed]).examples(0).shared)
-
-
-def test_a_denoiser_that_is_never_drawn_is_not_scored(documents):
-    never = WindowSpec("never", 0.0, 13, "join", False)
-    heldout = heldout_of(documents, [*SPECS, never])
-    assert heldout.num_windows.tolist() == [50, 50, 0] and heldout.documents_read([2]) == 0

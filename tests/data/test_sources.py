@@ -3,14 +3,10 @@
 import bz2
 import dataclasses
 import gzip
-import inspect
 import json
 import os
 import pickle
 import re
-import shutil
-import textwrap
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -79,14 +75,6 @@ def test_folders_globs_and_files_each_file_once_without_hidden_files(tmp_path):
     assert texts(corpus_config(tmp_path, path=f"{root}/.hidden")) == [".hidden"]
 
 
-def test_linked_folders_are_read(tmp_path):
-    write_texts(tmp_path, ["a"])
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "b.txt").write_text("b")
-    (tmp_path / "text" / "link").symlink_to(tmp_path / "elsewhere")
-    assert sorted(texts(corpus_config(tmp_path))) == ["a", "b"]
-
-
 @pytest.mark.parametrize(
     ("path", "message"),
     [
@@ -114,15 +102,6 @@ def test_a_file_that_is_not_utf8_is_an_error_or_skipped_whole(tmp_path, document
     documents, skipped = read(corpus_config(tmp_path, document_per=document_per, on_unreadable="skip"))
     assert [document.text for document in documents] == ["good", "good too"]
     assert skipped.files == [str(bad)]
-
-
-def test_a_broken_link_is_unreadable_and_not_ignored(tmp_path):
-    write_texts(tmp_path, ["a"])
-    (tmp_path / "text" / "gone.txt").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match=r"gone\.txt cannot be read \(No such file"):
-        read(corpus_config(tmp_path))
-    documents, skipped = read(corpus_config(tmp_path, on_unreadable="skip"))
-    assert len(documents) == 1 and len(skipped.files) == 1
 
 
 def test_parts_are_read_one_by_one_in_other_processes(tmp_path):
@@ -237,17 +216,3 @@ def test_functions_by_hand():
         ),
         ('def h():\n    "h"\n', "\n    return 4\n"),
     ]
-
-
-def test_a_package_of_the_library(tmp_path, monkeypatch):
-    """Prompt and response together are the source that `inspect` finds, without its indentation."""
-    shutil.copytree(Path(json.__file__).parent, tmp_path / "library" / "json")
-    monkeypatch.setattr("sysconfig.get_paths", lambda: {"stdlib": str(tmp_path / "library")})
-    corpus = corpus_config(tmp_path, source="stdlib_functions", path="")
-    documents, _ = read(corpus)
-    assert {document.label for document in documents} == {"json"}
-    texts = {(document.name, document.prompt + document.text) for document in documents}
-    for function in (json.dumps, json.decoder.JSONDecoder.raw_decode, json.encoder.JSONEncoder.iterencode):
-        name = f"json/{Path(inspect.getfile(function)).name}"
-        assert (name, textwrap.dedent(inspect.getsource(function))) in texts
-    assert all(document.prompt.strip() and document.text.strip() for document in documents) and len(documents) > 10

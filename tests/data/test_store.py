@@ -60,30 +60,6 @@ def test_the_files_are_those_of_format_9(tmp_path):
     assert (data.store.store._FORMAT, digest, store.content_digest) == (9, "5a33e0a2069665a9", "fee1b2b509d450b3")
 
 
-def test_meta_is_what_prepare_prints(tmp_path):
-    store = store_of(tmp_path, ["ab", "é"])
-    meta = json.loads((store.folder / "meta.json").read_text())
-    sizes, checksums = meta.pop("file_sizes"), meta.pop("checksums")
-    assert meta.pop("meta_checksum") and checksums.keys() == sizes.keys()
-    assert meta.pop("content_digest") == store.content_digest and meta.pop("name") == store.folder.name
-    assert meta == {
-        "dtype": "uint16",
-        "num_documents": 2,
-        "cut": "file",
-        "num_tokens": 6,
-        "num_bytes": 4,
-        "num_unknown": 0,
-        "near_duplicates_searched": True,
-        "skipped_empty": 0,
-        "skipped_files": [],
-        "skipped_lines": 0,
-        "first_skipped_line": "",
-        "filters": {},
-        "removed": {},
-    }
-    assert sizes["tokens.bin"] == 12 and set(sizes) == {path.name for path in store.folder.iterdir()} - {"meta.json"}
-
-
 @pytest.fixture(scope="module")
 def many_texts(tmp_path_factory):
     """The config of a corpus of forty files of thirty lines: some are copies, one is empty, one is held out."""
@@ -121,7 +97,7 @@ def test_a_store_does_not_depend_on_chunks_and_workers(many_texts, tmp_path, mon
 
 def test_a_killed_worker_is_one_line_and_leaves_nothing(many_texts, tmp_path, monkeypatch):
     monkeypatch.setattr(data.store.encode, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(data.store.encode, "_encode_in_worker", _kill)
+    monkeypatch.setattr(data.store.encode, "encode_in_worker", _kill)
     with pytest.raises(ConfigError, match=r"^a worker process ended, as by the system where memory is too small: use"):
         files_of(tmp_path / "cache" / "store", many_texts, 2)
     assert not list((tmp_path / "cache").iterdir())

@@ -125,17 +125,6 @@ def test_special_tokens_around_a_text(tmp_path):
     assert kept("the")["input_ids"] == [3, the, 4] and set(kept("the")) == {"input_ids", "attention_mask"}
 
 
-def test_a_vocabulary_without_appended_tokens(tmp_path):
-    tokenizer = HuggingFaceTokenizer(
-        KINDS["gpt2"](tmp_path / "in"), num_sentinels=10, mode_tokens=(), append_special_tokens=False
-    )
-    loaded = written(tokenizer, tmp_path, "gpt2")
-    check_equal(tokenizer, loaded, hostile_texts(20))
-    assert loaded.pad_token == loaded.eos_token == "<|endoftext|>" and loaded.mask_token is None
-    before = json.loads((tmp_path / "in" / "tokenizer.json").read_text())
-    assert json.loads((tmp_path / "tokenizer.json").read_text()) == before
-
-
 REFUSED = {
     "word": ({"model_type": "word"}, "consists of words"),
     "char": ({"model_type": "char"}, "consists of characters"),

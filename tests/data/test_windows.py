@@ -78,15 +78,13 @@ def test_every_token_is_in_one_window(texts, raw_length, eos, mode, random):
         assert ends == set(np.cumsum(list(map(len, documents))).tolist()) | set(np.cumsum(sizes).tolist())
 
 
-@pytest.mark.parametrize("long", [1, 1000])
-def test_windows_read_together_are_those_read_alone(long, monkeypatch):
-    """Slices of `long` tokens and more are copied, and shorter ones are read by an index of each token."""
-    monkeypatch.setattr("data.windows.windowing._LONG", long)
+def test_windows_read_together_are_those_read_alone():
     documents = documents_of(TEXTS)
     for mode in ("join", "pack", "split"):
         reader = make_reader(documents, WindowSpec("d", 1.0, 2, mode, True))
         indices = np.array([3, 0, 3, len(reader) - 1])
-        padded, lengths = gather(reader.tokens, reader.slices(np.zeros(4, np.int64), indices), 5, 7)
+        slices = reader.slices(np.zeros(4, np.int64), indices)
+        padded, lengths = gather([reader.tokens] * len(slices.starts), slices, 5, 7)
         alone = [example for i in indices for example in examples_of_window(reader, i)]
         assert [tuple(row[:n].tolist()) for row, n in zip(padded, lengths, strict=True)] == alone
         assert all((row[n:] == 7).all() for row, n in zip(padded, lengths, strict=True))
