@@ -55,6 +55,14 @@ def test_encode_with_specials_by_hand():
     assert BYTE.encode_with_specials("").shape == (0,)
 
 
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 365), max_size=20).filter(lambda ids: all(i < 3 + 128 or i >= 259 for i in ids)))
+def test_decode_and_encode_with_specials_are_inverses(ids):
+    # ASCII bytes and specials, but not bytes that themselves spell "<..." or "[...": those read back as specials.
+    ids = [i for i in ids if i not in (ord("<") + 3, ord("[") + 3)]
+    assert BYTE.encode_with_specials(BYTE.decode(np.array(ids, np.int32))).tolist() == ids
+
+
 def test_decode_shows_invalid_bytes_and_unknown_ids():
     # 0xC3 starts a two-byte character; the sentinel cuts it from its second byte.
     assert BYTE.decode(np.array([0xC3 + 3, 365, 0xA9 + 3, 366, 999])) == "\ufffd<extra_id_0>\ufffd<id 366><id 999>"
