@@ -117,7 +117,6 @@ def write_store(folder: pathlib.Path, documents: int, tokens: int) -> None:
     names_of_files = list(meta["file_sizes"])
     meta["file_sizes"] = {name: (folder / name).stat().st_size for name in names_of_files}
     meta["checksums"] = {name: file_checksum(folder / name) for name in names_of_files}
-    del meta["meta_checksum"]
     (folder / "meta.json").write_text(json.dumps(sealed(meta)))
 
 

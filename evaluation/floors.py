@@ -18,7 +18,7 @@ from data.windows.corpus_statistics import TrigramModel, counted_tokens, trigram
 from data.windows.document_filter import classes_of
 from data.windows.documents import Documents, MixedDocuments
 from data.windows.heldout_batches import Heldout
-from data.windows.windowing import WindowReader
+from data.windows.windowing import make_reader
 from evaluation.scorer import text_tokens
 from experiment.experiment import Experiment
 from learners.classification import ClassificationLearner
@@ -168,8 +168,8 @@ def _class_frequencies(experiment: Experiment, corpora: Corpora) -> np.ndarray:
     """Returns the share of each class among the training windows, float64 [C]."""
     counts = np.zeros(experiment.learner.objective.num_classes)
     for spec in experiment.window_specs:
-        reader = WindowReader(corpora.train_documents.by_corpus[spec.corpus], spec)
-        _, windows = reader.cut.windows_of(np.arange(len(reader.documents)))
+        reader = make_reader(corpora.train_documents.by_corpus[spec.corpus], spec)
+        _, windows = reader.windows_of(np.arange(len(reader.documents)))
         counts += np.bincount(classes_of(reader.documents, spec), weights=windows, minlength=len(counts))
     return counts / counts.sum()
 

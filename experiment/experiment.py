@@ -13,8 +13,6 @@ from contract.batch import Batch
 from contract.errors import ConfigError
 from contract.vocab import GENERAL_NAMES, Vocab, sentinel_name
 from contract.windows import BatchSpec, Windows, WindowSpec
-from data.sources.filters import check_filters
-from data.store.store import check_cache_dir
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 from data.windows.batches import Batches, batches
 from data.windows.documents import Documents, MixedDocuments
@@ -32,6 +30,7 @@ from experiment.model import make_model_config, model_fields
 from experiment.objective import make_objective
 from experiment.optimizer import make_optimizer
 from experiment.tasks import check_sources, make_batch_specs, make_tasks
+from files.paths import check_path
 from learners import make_learner
 from learners.learner import Learner, LearnerSetup
 from models.config import ModelConfig
@@ -273,8 +272,7 @@ def _check_sections(sections: ExperimentConfig) -> None:
     """Raises ConfigError for values of single sections that cannot work."""
     data, train, mesh = sections.data, sections.train, sections.mesh
     check_sources(sections)
-    check_cache_dir(data.cache_dir)
-    check_filters(data.filters)
+    check_path(data.cache_dir, f"data.cache_dir={data.cache_dir!r}")
     if len(set(train.trackers)) < len(train.trackers):
         raise ConfigError(f"train.trackers={train.trackers} must name each tracker once")
     if not train.tracker_project:

@@ -13,7 +13,6 @@ import ml_dtypes
 import numpy as np
 
 from contract.errors import ConfigError
-from data.sources.files import expand_home
 from files.paths import check_local, list_names, read_text
 
 WeightsDtype = Literal["float32", "bfloat16", "float16"]
@@ -96,7 +95,7 @@ def open_folder(path: str | os.PathLike, where: str) -> HuggingFaceFolder:
     safetensors, files of weights that are missing, truncated or not safetensors.
     """
     check_local(os.fspath(path), where)
-    folder = Path(expand_home(os.fspath(path), where))
+    folder = Path(os.path.expanduser(path))
     if not folder.is_dir():
         raise ConfigError(f"{where} is not a folder: name a folder that transformers' save_pretrained wrote")
     config = _read_object(folder / "config.json", where)

@@ -84,15 +84,9 @@ class CompiledRun:
         return self.compiled_step(state, batch, seed_array(self.experiment.seed))
 
     def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
-        """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads.
-
-        Raises ConfigError as TokenStore.verified does.
-        """
+        """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads."""
         data = self.experiment.data
-        rows = loader(self._train_dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
-        for corpus in self.corpora.each:
-            rows = corpus.store.verified(rows)
-        return rows
+        return loader(self._train_dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
 
     def count_windows(self, first: int, count: int) -> WindowCounts:
         """The examples and raw tokens, by task, of training batches `first`, ..., `first` + `count` - 1.

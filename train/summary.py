@@ -8,7 +8,7 @@ import numpy as np
 from cluster.cluster import gpus_of_node
 from cluster.devices import accelerator_warnings
 from command.program import plural
-from data.tokenizers.specials import appended_names
+from data.tokenizers.base import appended_names
 from data.windows.corpus_statistics import HELDOUT_TOKENS, coverage_warnings, describe_coverage, trigram_loss
 from data.windows.document_filter import describe_excluded
 from data.windows.split import unit_of
@@ -38,7 +38,7 @@ def print_summary(run: CompiledRun, display: Display, workdir: str) -> None:
             of + line
             for line in (
                 *_skipped_input_warnings(corpus),
-                *coverage_warnings(corpus.store),
+                *coverage_warnings(corpus.store, run.experiment.tokenizer),
                 *_heldout_share_warnings(corpus, own, specs[0].eos),
             )
         ]

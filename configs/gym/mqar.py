@@ -3,7 +3,7 @@
     python -m train.main --config=configs/gym/mqar.py:mlm_u --workdir=runs/mqar
     python -m train.evaluate --workdir=runs/mqar --probe=exact_match
 
-The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/mqar.py.
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/drawn.py.
 """
 
 from configs.gym.common import gym

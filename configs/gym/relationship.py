@@ -3,7 +3,7 @@
     python -m train.main --config=configs/gym/relationship.py:mlm_u --workdir=runs/relationship
     python -m train.evaluate --workdir=runs/relationship --probe=exact_match
 
-The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/relationship.py.
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/facts.py.
 """
 
 from configs.gym.common import gym

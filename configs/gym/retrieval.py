@@ -3,7 +3,7 @@
     python -m train.main --config=configs/gym/retrieval.py:mlm_u --workdir=runs/retrieval
     python -m train.evaluate --workdir=runs/retrieval --probe=exact_match
 
-The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/retrieval.py.
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/facts.py.
 """
 
 from configs.gym.common import gym

@@ -3,7 +3,7 @@
     python -m train.main --config=configs/gym/selective_copy.py:mlm_u --workdir=runs/selective_copy
     python -m train.evaluate --workdir=runs/selective_copy --probe=exact_match
 
-The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/selective_copy.py.
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/drawn.py.
 """
 
 from configs.gym.common import gym

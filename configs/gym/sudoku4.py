@@ -3,7 +3,7 @@
     python -m train.main --config=configs/gym/sudoku4.py:mlm_u --workdir=runs/sudoku4
     python -m train.evaluate --workdir=runs/sudoku4 --probe=exact_match
 
-The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/sudoku4.py.
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/drawn.py.
 """
 
 from configs.gym.common import gym
