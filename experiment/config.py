@@ -120,7 +120,6 @@ class MeshConfig:
     backend: Literal["jit", "pmap"]
     data: Annotated[int, "[-1, -1] or [1, 2**20]"]
     fsdp: Annotated[int, "[-1, -1] or [1, 2**20]"]
-    context: Annotated[int, "[-1, -1] or [1, 2**20]"]
     tensor: Annotated[int, "[-1, -1] or [1, 2**20]"]
 
 

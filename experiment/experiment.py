@@ -283,10 +283,10 @@ def _check_sections(sections: ExperimentConfig) -> None:
         raise ConfigError(
             f"train.batch_size={train.batch_size} must be a multiple of train.grad_accum_steps={train.grad_accum_steps}"
         )
-    if mesh.backend == "pmap" and (mesh.fsdp, mesh.context, mesh.tensor) != (1, 1, 1):
+    if mesh.backend == "pmap" and (mesh.fsdp, mesh.tensor) != (1, 1):
         raise ConfigError(
-            f"mesh.backend='pmap' copies the state to every device: set mesh.fsdp={mesh.fsdp}, "
-            f"mesh.context={mesh.context} and mesh.tensor={mesh.tensor} to 1, or mesh.backend='jit'"
+            f"mesh.backend='pmap' copies the state to every device: set mesh.fsdp={mesh.fsdp} and "
+            f"mesh.tensor={mesh.tensor} to 1, or mesh.backend='jit'"
         )
     make_optimizer(sections.optimizer, train.assumed_steps)  # raises for fields that cannot work
 

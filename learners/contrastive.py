@@ -114,11 +114,6 @@ class ContrastiveLearner(Learner):
         """False: the negatives of a text are the other rows."""
         return False
 
-    @property
-    def rows_are_divisible(self) -> bool:
-        """False: each text is compared with all texts by its state at [CLS], which one part alone has."""
-        return False
-
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         """Returns the FLOPs of two encodings and, with MLM, of a third forward pass, which predicts tokens."""
         hidden = hidden_flops(self.model, inputs_length, targets_length)

@@ -13,7 +13,6 @@ from models.config import ModelConfig
 from models.flops import dense_flops, hidden_flops, logits_flops
 from models.heads import discriminator_logits, init_head
 from models.parameters import Params
-from models.placement import first_position, whole_rows
 from models.transformer import bind, init_params
 from objectives.electra import ELECTRA
 from objectives.losses.cross_entropy import (
@@ -100,9 +99,8 @@ class ElectraLearner(Learner):
         generator_key, sampling_key, discriminator_key = jax.random.split(key, 3)
         logits_BxKxV, scored, positions_BxK = self._generate(params, batch, self.dropout_key(generator_key, train))
         tokens = cross_entropy(logits_BxKxV, scored, self.loss_options)
-        texts = Texts(*(whole_rows(batch[f"encoder_{name}"]) for name in _TEXT_FIELDS))
-        first = first_position(batch["encoder_input_tokens"].shape[1])
-        keys_BxK = sampling_keys(sampling_key, texts, first + positions_BxK)
+        texts = Texts(*(batch[f"encoder_{name}"] for name in _TEXT_FIELDS))
+        keys_BxK = sampling_keys(sampling_key, texts, positions_BxK)
         samples_BxK = sample_tokens(logits_BxKxV, keys_BxK, self.objective.temperature)
         inputs_BxL, replaced_BxL = replace_tokens(
             batch["encoder_target_tokens"], samples_BxK, positions_BxK, scored.weights_BxL > 0

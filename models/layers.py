@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +10,12 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.placement import own_positions, position_parts, row_keys, splits_outputs, target_platform
+from models.placement import row_keys, splits_outputs, target_platform
 
 _POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
-# The gather of keys and values (models.placement.whole_rows), and what kernels make of the result before they save it.
-_GATHER = ("all_gather", "pad", "optimization_barrier")
 
 
 def gelu(x: Array) -> Array:
@@ -64,20 +61,13 @@ def dropout(x: Array, rate: float, key: Array | None, *, broadcast_positions: bo
     if key is None or rate == 0:
         return x
     shape = (*x.shape[:-2], 1, x.shape[-1]) if broadcast_positions else x.shape
-    keep = bernoulli(key, 1 - rate, shape, has_positions=x.ndim > 2 and not broadcast_positions)
+    keep = bernoulli(key, 1 - rate, shape)
     return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
 
 
-def bernoulli(key: Array, probability: float, shape: tuple[int, ...], *, has_positions: bool) -> Array:
-    """Returns draws that are True with `probability`, bool of `shape` [B, ...], with a key for each row.
-
-    has_positions: whether the last dimension but one is the positions of rows. The draws at a position do not depend on
-      how devices divide the positions.
-    """
-    *others, positions, last = shape
-    whole = (*others, positions * position_parts(), last) if has_positions else shape
-    draws = jax.vmap(lambda key: jax.random.bernoulli(key, probability, whole[1:]))(row_keys(key, shape[0]))
-    return own_positions(draws, len(shape) - 2) if has_positions else draws
+def bernoulli(key: Array, probability: float, shape: tuple[int, ...]) -> Array:
+    """Returns draws that are True with `probability`, bool of `shape` [B, ...], with a key for each row."""
+    return jax.vmap(lambda key: jax.random.bernoulli(key, probability, shape[1:]))(row_keys(key, shape[0]))
 
 
 @jax.custom_vjp
@@ -185,18 +175,6 @@ def rematerialized(config: ModelConfig, body: Callable) -> Callable:
     if config.remat in ("auto", "none"):
         return body
     return jax.checkpoint(body, policy=_POLICIES[config.remat], prevent_cse=False)
-
-
-def gathering_again(attend: Callable) -> Callable:
-    """Returns `attend`, which gathers keys and values and attends, with another gather in the backward pass.
-
-    So a device saves the keys and values of its own positions, and not those of the devices that share its rows.
-    """
-
-    def is_saved(primitive: Any, *_: Any, **__: Any) -> bool:
-        return primitive.name not in _GATHER
-
-    return jax.checkpoint(attend, policy=is_saved, prevent_cse=False)
 
 
 def linear_maps(x: Array, *maps: Linear) -> list[Array]:

@@ -11,7 +11,7 @@ from models.attention import Attention, AttentionFn, KeysValues
 from models.config import ModelConfig
 from models.kernels import make_attention_fn
 from models.layers import MLP, Norm, dropout, rematerialized, split_key
-from models.placement import constrain_activations, first_position, whole_rows
+from models.placement import constrain_activations
 from models.positions import RelativePositionBias, Rotation, rotation
 
 AnyLayer = TypeVar("AnyLayer", bound="Layer")
@@ -156,35 +156,29 @@ class Stack(nnx.Module):
         and `query_offset` is the index of the first of the L positions in the cache.
 
         encoder_segment_ids: for cross-attention; None: no cross-attention.
-
-        Within `models.placement.part_of_positions` all arguments have a part of the positions, and so do the queries.
         """
         config, bias, angles, cross_attention_fn = self.config, None, None, None
-        key_segment_ids_BxS = whole_rows(key_segment_ids_BxS)
         if config.positions == "relative":
             bias = self.relative_position_bias(
                 segment_ids_BxL.shape[1],
                 key_segment_ids_BxS.shape[1],
-                first_position(segment_ids_BxL.shape[1]) if query_offset is None else query_offset,
+                0 if query_offset is None else query_offset,
             )
         elif config.positions == "rope":
             angles = rotation(positions_BxL, config.head_dim, config.rope_theta)
-        prefix_BxS = None
-        if bidirectional_mask_BxS is not None and config.has_prefix:
-            prefix_BxS = whole_rows(bidirectional_mask_BxS)
         attention_fn = make_attention_fn(
             config,
             segment_ids_BxL,
             key_segment_ids_BxS,
             causal=self.causal,
-            bidirectional_mask_BxS=prefix_BxS,
+            bidirectional_mask_BxS=bidirectional_mask_BxS,
             order_BxL=order_BxL,
             query_offset=query_offset,
             bias_1xHxQxS=bias,
         )
         if encoder_segment_ids_BxE is not None:
             cross_attention_fn = make_attention_fn(
-                config, segment_ids_BxL, whole_rows(encoder_segment_ids_BxE), causal=False, query_offset=query_offset
+                config, segment_ids_BxL, encoder_segment_ids_BxE, causal=False, query_offset=query_offset
             )
         return AttentionContext(attention_fn, angles, cross_attention_fn)
 

@@ -15,7 +15,7 @@ from models import initializers
 from models.config import ModelConfig
 from models.layers import Embedding, Linear, Norm, PredictionHead, dropout, logits_product, split_key
 from models.parameters import Params, bind_module, init_module
-from models.placement import constrain_activations, position_parts
+from models.placement import constrain_activations
 from models.stack import AttentionContext, Stack
 
 Batch = Mapping[str, Array]
@@ -141,7 +141,7 @@ class Transformer(nnx.Module):
         config, x_BxLxD = self.config, self.token_embedder(tokens_BxL)
         prefix = f"{stack}_" if config.embeds_per_stack else ""
         if config.positions == "learned":
-            length = tokens_BxL.shape[1] * position_parts()
+            length = tokens_BxL.shape[1]
             if length > config.max_length:
                 raise ValueError(
                     f"a row of {length} tokens is longer than the table of learned positions: shorten the "

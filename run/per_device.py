@@ -1,65 +1,32 @@
-"""Functions that each device, or each part of a mesh axis, runs on its own part of the rows (jax.shard_map).
+"""Functions that each device, or each part of a mesh axis, runs on its own rows (jax.shard_map).
 
-Gradients are added on a device first, over microbatches or chunks, and then over the devices, once. The axis "data"
-divides the rows of a batch, and "context" divides the positions of each row.
+Gradients are added on a device first, over microbatches or chunks, and then over the devices, once.
 """
 
-import contextlib
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from models.placement import PositionParts, part_of_positions, part_of_rows
+from models.placement import placed
 from run.sharding import AXES, ROW_AXES
 
-Batch = Mapping[str, jax.Array]
 
+def per_part(function: Callable[..., Any], *, mesh: Mesh) -> Callable[..., Any]:
+    """Returns `function`(params, loss scale, batch, key) -> sums, run on each part of the rows that "data" makes.
 
-def per_part(function: Callable[..., Any], *, mesh: Mesh, axes: Sequence[str]) -> Callable[..., Any]:
-    """Returns `function`(params, loss scale, batch, key) -> sums, run on each part of the rows that `axes` make.
-
-    Within `function` these axes are manual (jax.shard_map): nothing is added over them but by jax.lax.psum, so that
+    Within `function` this axis is manual (jax.shard_map): nothing is added over it but by jax.lax.psum, so that
     gradients of several microbatches, or of several chunks of a loss, are added on each device first. The other axes
     remain the compiler's. The sums that `function` returns must be the same in all parts.
-
-    axes: "data", "context" or both. Along "context", `function` is traced for a part of the positions
-      (models.placement.part_of_positions) of the arrays [B, L]. Arrays [B] are the same in all parts of a row.
     """
-    rows = "data" if "data" in axes else None
-    positions = ("context",) if "context" in axes else ()
 
     def of_part(*arguments: Any) -> Any:
-        with contextlib.ExitStack() as stack:
-            if rows is not None:
-                stack.enter_context(part_of_rows(lambda count: jax.lax.axis_index("data") * count))
-            if positions:
-                parts = PositionParts(mesh.shape["context"], lambda: jax.lax.axis_index("context"), _gathered)
-                stack.enter_context(part_of_positions(parts))
+        with placed(first_row=lambda count: jax.lax.axis_index("data") * count):
             return function(*arguments)
 
-    def run(params: Any, loss_scale: Any, batch: Batch, key: jax.Array) -> Any:
-        batch = dict(batch)
-        of_batch = {name: P(rows, *positions) if array.ndim > 1 else P(rows) for name, array in batch.items()}
-        return _shard_map(of_part, mesh, (P(), P(), of_batch, P()), P(), axes)(params, loss_scale, batch, key)
-
-    return run
-
-
-def per_part_of_positions(step: Callable[[Any, Batch], Any], *, mesh: Mesh) -> Callable[[Any, Batch], Any]:
-    """Returns `step`(params, batch) -> sums, run on each part of the positions and added, if "context" makes parts."""
-    if mesh.shape["context"] == 1:
-        return step
-
-    def of_part(params: Any, _: None, batch: Batch, __: None) -> Any:
-        return jax.lax.psum(step(params, batch), "context")
-
-    of_parts = per_part(of_part, mesh=mesh, axes=("context",))
-    return lambda params, batch: of_parts(params, None, batch, None)
+    return _shard_map(of_part, mesh, (P(), P(), P("data"), P()), P(), ("data",))
 
 
 def per_device(function: Callable[..., tuple[Any, Any]], *, mesh: Mesh) -> Callable[..., tuple[Any, Any]]:
@@ -115,16 +82,13 @@ def over_devices(
     return run
 
 
-def split_axes(mesh: Mesh | AbstractMesh, *, rows_are_independent: bool) -> tuple[str, ...]:
-    """Returns the axes of `per_part` for a train step on `mesh`.
+def splits_rows(mesh: Mesh | AbstractMesh) -> bool:
+    """Returns whether `per_part` can divide a train step on `mesh`.
 
-    "context", if it has several devices. "data" too, unless the compiler cannot partition the rest of the program: if
-    "fsdp" and "tensor" both split the output table, XLA's partitioner (jax 0.10.2) ends the process at a gather from
-    the table in a program with a manual axis.
+    Not if "fsdp" and "tensor" both split the output table: XLA's partitioner (jax 0.10.2) ends the process at a gather
+    from the table in a program with a manual axis.
     """
-    sizes = mesh.shape
-    can_split_data = sizes["data"] > 1 and 1 in (sizes["fsdp"], sizes["tensor"]) and rows_are_independent
-    return ("data",) * can_split_data + ("context",) * (sizes["context"] > 1)
+    return mesh.shape["data"] > 1 and 1 in (mesh.shape["fsdp"], mesh.shape["tensor"])
 
 
 def row_axes(mesh: Mesh | AbstractMesh) -> tuple[Mesh | AbstractMesh, tuple[str, ...]]:
@@ -153,21 +117,3 @@ def _shard_map(function: Callable, mesh: Mesh | AbstractMesh, in_specs: Any, out
         axis_names=set(axes),
         check_vma=False,  # with it, JAX would add the gradients of replicated parameters in every microbatch
     )
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _gathered(x: jax.Array, axis: int) -> jax.Array:
-    """Returns `x` with the parts of all devices of "context" along `axis`. Its gradients are added in float32."""
-    return jax.lax.all_gather(x, "context", axis=axis, tiled=True)
-
-
-def _gathered_forward(x: jax.Array, axis: int) -> tuple[jax.Array, None]:
-    return _gathered(x, axis), None
-
-
-def _gathered_backward(axis: int, _: None, gradient: jax.Array) -> tuple[jax.Array]:
-    summed = jax.lax.psum_scatter(gradient.astype(jnp.float32), "context", scatter_dimension=axis, tiled=True)
-    return (summed.astype(gradient.dtype),)
-
-
-_gathered.defvjp(_gathered_forward, _gathered_backward)

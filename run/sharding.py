@@ -20,10 +20,9 @@ from contract.ranges import check_ranges
 from experiment.config import MeshConfig
 from models.parameters import leaf_name
 
-# "data" splits the rows of a batch; "fsdp" splits rows, and one dimension of each matrix; "context" splits the
-# positions of each row (run/per_device.py), and no array of the state; "tensor" splits the other dimension of each
-# matrix: the one of attention heads, feed-forward units or the vocabulary.
-AXES = ("data", "fsdp", "context", "tensor")
+# "data" splits the rows of a batch; "fsdp" splits rows, and one dimension of each matrix; "tensor" splits the other
+# dimension of each matrix: the one of attention heads, feed-forward units or the vocabulary.
+AXES = ("data", "fsdp", "tensor")
 ROW_AXES = ("data", "fsdp")
 
 # (regular expression for the end of a leaf's path, spec); the first match counts. The table covers parameters, Adam's
@@ -102,7 +101,7 @@ def order_devices(shape: tuple[int, ...], devices: Sequence[jax.Device]) -> np.n
             "mesh.fsdp=-1 to shard the training state within a slice"
         )
     return mesh_utils.create_hybrid_device_mesh(
-        (data // slices, *others), (slices, 1, 1, 1), devices, allow_split_physical_axes=True
+        (data // slices, *others), (slices, 1, 1), devices, allow_split_physical_axes=True
     )
 
 
@@ -122,7 +121,7 @@ def make_reading_mesh(tree: Any, *, batch_size: int | None = None) -> Mesh:
             break
     else:
         fsdp = 1
-    return make_mesh(MeshConfig("jit", data=count // fsdp, fsdp=fsdp, context=1, tensor=1), jax.devices()[:count])
+    return make_mesh(MeshConfig("jit", data=count // fsdp, fsdp=fsdp, tensor=1), jax.devices()[:count])
 
 
 def mesh_shape(config: MeshConfig, count: int) -> tuple[int, ...]:
@@ -164,10 +163,7 @@ def put_params(params: Any, mesh: Mesh) -> Any:
 
 
 def batch_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
-    """Returns the sharding of a batch's arrays, [B, ...]: rows are split over "data" and "fsdp".
-
-    The devices along "context" have the same whole rows, which are small: run/per_device.py splits their positions.
-    """
+    """Returns the sharding of a batch's arrays, [B, ...]: rows are split over "data" and "fsdp"."""
     return NamedSharding(mesh, P(ROW_AXES))
 
 
@@ -175,8 +171,7 @@ def local_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:
     """Returns the rows of a batch that this process's devices hold, ascending, int64 [local rows].
 
     This process reads these rows, in this order. The rows need not be adjacent, because a mesh follows a TPU's torus
-    and not its hosts. Processes that differ only along "context" or "tensor" hold
-    the same rows.
+    and not its hosts. Processes that differ only along "tensor" hold the same rows.
 
     Raises ConfigError if `batch_size`, the rows of the global batch, cannot be divided among the devices.
     """
@@ -197,7 +192,7 @@ def to_global(batch: Batch, sharding: NamedSharding) -> dict[str, jax.Array]:
 def _divides(tree: Any, fsdp: int) -> bool:
     """Returns whether `fsdp` devices can share each array of `tree`."""
     try:
-        shardings(AbstractMesh((1, fsdp, 1, 1), AXES), tree)
+        shardings(AbstractMesh((1, fsdp, 1), AXES), tree)
     except ConfigError:
         return False
     return True

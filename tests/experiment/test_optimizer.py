@@ -163,7 +163,7 @@ def test_muon_updates_other_parameters_exactly_as_adamw():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_array_of_the_state_is_sharded_as_its_parameter(name):
-    mesh = jax.sharding.AbstractMesh((1, 2, 1, 2), AXES, axis_types=(AxisType.Auto,) * 4)
+    mesh = jax.sharding.AbstractMesh((1, 2, 2), AXES, axis_types=(AxisType.Auto,) * 3)
     shapes = model_shapes(d_model=128, d_ff=256, num_heads=4, num_kv_heads=4, head_dim=32)
     places = {path: sharding.spec for path, sharding in by_name(shardings(mesh, shapes)).items()}
     matrices = {path for path, spec in places.items() if {"fsdp", "tensor"} <= set(spec)}

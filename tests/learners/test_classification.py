@@ -53,7 +53,6 @@ def test_the_class_is_predicted_from_the_mean_of_the_states_that_are_no_padding(
     logits = np.asarray(bind_classifier(learner.model, 2, params["classifier"])(jnp.asarray(means)))
     loss, _ = loss_of(learner)(params, batch, learner.weights(batch), jax.random.key(0))
     assert float(loss) == pytest.approx(nll(logits, np.asarray(batch["sentence_labels"])).mean(), rel=1e-4)
-    assert not learner.rows_are_divisible and experiment_of(architecture).learner.rows_are_divisible
 
 
 def test_macro_f1_over_batches_is_that_of_all_their_rows():

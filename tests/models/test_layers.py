@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from models.layers import Embedding, Linear, Norm, activation, affine, dropout, linear_maps
-from models.placement import compiled_for
+from models.placement import placed
 from tests.models import tiny
 
 
@@ -98,7 +98,7 @@ def test_linear_maps_computed_by_one_product_equal_separate_ones(use_bias):
 
     expected = value_and_gradients(lambda x, *maps: [linear(x) for linear in maps])
     for platform, splits_outputs in (("cpu", False), ("cuda", False), ("tpu", True)):
-        with compiled_for(platform, lambda function, *_: function, splits_outputs=splits_outputs):
+        with placed(platform=platform, splits_outputs=splits_outputs):
             found = value_and_gradients(linear_maps)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
 
