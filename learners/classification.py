@@ -7,9 +7,9 @@ from jax import Array
 
 from learners.learner import Batch, Learner, Sums, mean
 from models.flops import hidden_flops, pooled_flops
-from models.heads import bind_classifier, init_classifier, mean_state, state_at
+from models.heads import Classifier, mean_state, state_at
 from models.layers import split_key
-from models.parameters import Params
+from models.parameters import Params, bind_module, init_module
 from models.transformer import init_params
 from objectives.classification import Classification
 from objectives.losses.cross_entropy import target_side
@@ -34,7 +34,7 @@ class ClassificationLearner(Learner):
         transformer_key, classifier_key = jax.random.split(key)
         return {
             "transformer": init_params(self.model, transformer_key),
-            "classifier": init_classifier(self.model, self.objective.num_classes, classifier_key),
+            "classifier": init_module(Classifier, self.model, self.objective.num_classes, key=classifier_key),
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
@@ -44,7 +44,7 @@ class ClassificationLearner(Learner):
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
     ) -> tuple[Array, Sums]:
         transformer_key, classifier_key = split_key(self.dropout_key(key, train), 2)
-        classifier = bind_classifier(self.model, self.objective.num_classes, params["classifier"])
+        classifier = bind_module(Classifier, self.model, self.objective.num_classes, params=params["classifier"])
         logits_BxC = classifier(self._state(params, batch, transformer_key), dropout_key=classifier_key)
         rows = scored_rows(batch)
         sums = class_cross_entropy(logits_BxC, batch["sentence_labels"], rows, num_groups=self.setup.num_groups)

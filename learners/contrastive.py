@@ -10,8 +10,8 @@ from contract.errors import ConfigError
 from learners.learner import Batch, Learner, Sums, mean
 from models.config import ModelConfig
 from models.flops import hidden_flops, logits_flops, pooled_flops
-from models.heads import bind_pooler, init_pooler
-from models.parameters import Params
+from models.heads import Pooler
+from models.parameters import Params, bind_module, init_module
 from models.transformer import init_params
 from objectives.losses.contrastive import alignment, info_nce, uniformity
 from objectives.losses.row_cross_entropy import scored_rows
@@ -64,7 +64,7 @@ class ContrastiveLearner(Learner):
         transformer_key, pooler_key = jax.random.split(key)
         return {
             "transformer": init_params(self.model, transformer_key),
-            "pooler": init_pooler(self.model, pooler_key),
+            "pooler": init_module(Pooler, self.model, key=pooler_key),
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
@@ -101,7 +101,8 @@ class ContrastiveLearner(Learner):
 
     def _encodings(self, params: Params, batch: Batch, key: Array) -> Array:
         """Returns both encodings of each text, [2, B, D]. The batch's targets are the whole, unmasked text."""
-        transformer, pooler = self.bind_transformer(params), bind_pooler(self.model, params["pooler"])
+        transformer = self.bind_transformer(params)
+        pooler = bind_module(Pooler, self.model, params=params["pooler"])
         text = {**batch, "encoder_input_tokens": batch["encoder_target_tokens"]}
 
         def encode(key: Array) -> Array:

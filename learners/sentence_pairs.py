@@ -7,8 +7,8 @@ from jax import Array
 
 from learners.learner import Batch, Learner, Sums, mean
 from models.flops import hidden_flops, logits_flops, pooled_flops
-from models.heads import bind_classifier, init_classifier
-from models.parameters import Params
+from models.heads import Classifier
+from models.parameters import Params, bind_module, init_module
 from models.transformer import init_params
 from objectives.losses.row_cross_entropy import class_cross_entropy, scored_rows
 from objectives.sentence_pairs import SentencePairs
@@ -32,7 +32,7 @@ class SentencePairsLearner(Learner):
         transformer_key, classifier_key = jax.random.split(key)
         return {
             "transformer": init_params(self.model, transformer_key),
-            "pair_classifier": init_classifier(self.model, _NUM_CLASSES, classifier_key),
+            "pair_classifier": init_module(Classifier, self.model, _NUM_CLASSES, key=classifier_key),
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
@@ -44,7 +44,7 @@ class SentencePairsLearner(Learner):
         transformer = self.bind_transformer(params)
         hidden_BxLxD = transformer.hidden(batch, dropout_key=self.dropout_key(key, train))
         tokens = self.token_loss(params, hidden_BxLxD, batch)
-        classifier = bind_classifier(self.model, _NUM_CLASSES, params["pair_classifier"])
+        classifier = bind_module(Classifier, self.model, _NUM_CLASSES, params=params["pair_classifier"])
         pair_logits_BxC = classifier(hidden_BxLxD[:, 0])
         pairs = class_cross_entropy(
             pair_logits_BxC, batch["sentence_labels"], scored_rows(batch), num_groups=self.setup.num_groups

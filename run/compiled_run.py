@@ -15,7 +15,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from cluster.devices import chip_of
 from contract.errors import ConfigError
 from data.tokenizers.base import Tokenizer
-from data.windows.batches import Batches, WindowCounts, loader
+from data.windows.batches import Batches, loader
 from data.windows.documents import Documents, MixedDocuments
 from data.windows.heldout_batches import Heldout
 from experiment.experiment import Experiment
@@ -26,7 +26,7 @@ from models.placement import placed, platform_of
 from run import sharding
 from run.corpus import Corpora, open_corpora, resolve_epochs
 from run.per_device import constrain_rows, over_devices, per_device, per_part, splits_rows
-from run.step import TrainState, init_state, make_eval_step, make_train_step, state_of
+from run.step import TrainState, init_state, make_eval_step, make_train_step
 from workdir.checkpoint import abstract
 
 
@@ -82,25 +82,14 @@ class CompiledRun:
         Raises ConfigError as TokenStore.verified does.
         """
         data = self.experiment.data
-        rows = loader(self._train_dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+        rows = loader(self.train_dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
         for corpus in self.corpora.each:
             rows = corpus.store.verified(rows)
         return rows
 
-    def count_windows(self, first: int, count: int) -> WindowCounts:
-        """The examples and raw tokens, by task, of training batches `first`, ..., `first` + `count` - 1.
-
-        They are those of all processes' rows, counted without communication.
-        """
-        return self._train_dataset.count_windows(first, count)
-
-    @property
-    def epoch_tokens(self) -> np.ndarray:
-        """int64 [number of tasks]: the raw tokens of one pass of each task over the training text of its corpus."""
-        return self._train_dataset.epoch_tokens
-
     @functools.cached_property
-    def _train_dataset(self) -> Batches:
+    def train_dataset(self) -> Batches:
+        """The training batches, of which this process reads its rows, and counts of their windows."""
         return self.experiment.batches(self.train_documents, local_rows=self._local_rows)
 
     @functools.cached_property
@@ -167,7 +156,7 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
         init_step=jax.jit(functools.partial(initial_state, experiment, optimizer), out_shardings=state_shardings),
         compiled_step=compiled_train_step(experiment, optimizer, state_shardings, batch_sharding),
     )
-    _ = run._train_dataset, run.heldout  # raises at the start instead of at the first evaluation
+    _ = run.train_dataset, run.heldout  # raises at the start instead of at the first evaluation
     return run
 
 
@@ -250,10 +239,7 @@ def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
     """The state's shapes, dtypes and shardings on `mesh`, without the state."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
-    shapes = jax.eval_shape(
-        lambda params: state_of(params, optimizer, experiment.model.dtype, experiment.train.ema_decay),
-        experiment.params_shapes,
-    )
+    shapes = jax.eval_shape(functools.partial(initial_state, experiment, optimizer), 0)
     return abstract(shapes, sharding.shardings(mesh, shapes))
 
 

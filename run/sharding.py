@@ -16,7 +16,6 @@ from jax.sharding import PartitionSpec as P
 
 from contract.batch import Batch
 from contract.errors import ConfigError
-from contract.ranges import check_ranges
 from experiment.config import MeshConfig
 from models.parameters import leaf_name
 
@@ -129,7 +128,6 @@ def mesh_shape(config: MeshConfig, count: int) -> tuple[int, ...]:
 
     Raises ConfigError if the product of the sizes is not `count`.
     """
-    check_ranges(MeshConfig, vars(config), "mesh")
     sizes = [getattr(config, name) for name in AXES]
     given = ", ".join(f"mesh.{name}={size}" for name, size in zip(AXES, sizes, strict=True))
     if sizes.count(-1) > 1:
