@@ -42,7 +42,7 @@ from objectives import Denoiser
 from objectives.objective import InputsTargets
 from objectives.prompting import FillMasks, Task
 from run import sharding
-from run.per_device import constrain_rows
+from run.sharding import constrain_rows
 
 Side = Literal["left", "both"]  # what a model sees of the text around hidden tokens
 

@@ -29,7 +29,7 @@ class Placement:
     # Applied to activations [B, ...] after embeddings, each layer and logits.
     constrain: Callable[[Array], Array] = lambda x: x
     # Maps a function (parameters, arrays [B, ...]) -> (sums, arrays [B, ...]) to one that each device runs on its own
-    # rows; the sums are added over the devices once (run.per_device.per_device).
+    # rows; the sums are added over the devices once (run.sharding.per_device).
     per_device: Callable[[Callable], Callable] = lambda function: function
     # Runs a fused attention kernel on the caller's mesh, because the compiler cannot partition it.
     over_devices: OverDevices = lambda function, *_: function

@@ -25,7 +25,7 @@ from models.kernels import choose_attention
 from models.placement import placed, platform_of
 from run import sharding
 from run.corpus import Corpora, open_corpora, resolve_epochs
-from run.per_device import constrain_rows, over_devices, per_device, per_part, splits_rows
+from run.sharding import constrain_rows, over_devices, per_device, per_part, splits_rows
 from run.step import TrainState, init_state, make_eval_step, make_train_step
 from workdir.checkpoint import abstract
 

@@ -109,7 +109,7 @@ def make_train_step(
       seed: of the step's random draws, such as dropout; an int or an int32 [], which may be traced.
       axis_name: the mesh axes, or the axis of jax.pmap, whose parts of the rows have their own sums.
       per_part: maps the function (params, loss scale, batch, key) -> sums to one that runs on each part of the rows
-        of `axis_name` (run.per_device.per_part). None: under jax.pmap the whole step runs on one part, and each
+        of `axis_name` (run.sharding.per_part). None: under jax.pmap the whole step runs on one part, and each
         part has its own key.
       ema_decay: `train.ema_decay`.
 

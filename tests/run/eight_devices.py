@@ -22,9 +22,8 @@ from generate.__main__ import main as generate
 from plan.hlo import collective_bytes
 from run import sharding
 from run.compiled_run import compiled_train_step, make_run, seed_array
-from run.per_device import over_devices
 from run.restore import load_experiment, load_params
-from run.sharding import batch_sharding, local_rows, make_mesh, shardings, to_global
+from run.sharding import batch_sharding, local_rows, make_mesh, over_devices, shardings, to_global
 from run.step import init_state
 from tests.in_process import run_here
 from tests.learners.row_learners import batch_of

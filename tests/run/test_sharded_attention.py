@@ -15,12 +15,12 @@ from models import fused_attention, kernels
 from models.placement import placed
 from models.transformer import apply
 from tests.models import tiny
-from run import per_device, sharding
+from run import sharding
 from experiment.config import MeshConfig
-from run.per_device import per_part
+from run.sharding import per_part
 
 mesh = sharding.make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, tensor=2))
-over_devices = functools.partial(per_device.over_devices, mesh=mesh)
+over_devices = functools.partial(sharding.over_devices, mesh=mesh)
 segments = np.array([[1, 1, 2, 2, 2, 0, 0, 0], [1, 2, 2, 2, 3, 3, 3, 3]] * 2)
 batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(32).reshape(4, 8))
 batch |= tiny.rows("encoder", segments[:, ::-1].tolist(), 5 + np.arange(32).reshape(4, 8))
@@ -59,7 +59,7 @@ def summed(config, platform, over_devices, params, scale, batch, key):
 def difference_in_split_rows(config, platform="tpu"):
     "of gradients, where each part of the axis data has its own rows, to those of one device"
     mesh = sharding.make_mesh(MeshConfig(backend="jit", data=4, fsdp=1, tensor=2))
-    on_devices = functools.partial(per_device.over_devices, mesh=mesh)
+    on_devices = functools.partial(sharding.over_devices, mesh=mesh)
     of_part = jax.grad(functools.partial(summed, config, platform, on_devices))
     split = per_part(lambda *arguments: jax.lax.psum(of_part(*arguments), "data"), mesh=mesh)
     if not config.dropout_rate:
