@@ -56,8 +56,8 @@ class ContrastiveLearner(Learner):
         ):
             if value not in allowed:
                 raise ConfigError(
-                    f"{field}={value!r} must be {allowed[0]!r} for objective.name='simcse': texts of other microbatches "
-                    "or devices would not be negatives"
+                    f"{field}={value!r} must be {allowed[0]!r} for objective.name='simcse': texts of other "
+                    "microbatches or devices would not be negatives"
                 )
 
     def init_params(self, key: Array) -> Params:
