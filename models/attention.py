@@ -15,7 +15,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Linear, bernoulli, dropout, linear_maps, split_key
+from models.layers import Linear, bernoulli, linear_maps, model_dropout, split_key
 from models.placement import target_platform
 from models.positions import Rotation, rotate
 
@@ -229,14 +229,11 @@ class Attention(nnx.Module):
         No dropout if `dropout_key` is None.
         """
         probabilities_key, output_key = split_key(dropout_key, 2)
-        config = self.config
-        options = {"dropout_key": probabilities_key} if config.dropout_rate else {}  # some kernels have no dropout
+        options = {"dropout_key": probabilities_key} if self.config.dropout_rate else {}  # some kernels have no dropout
         output_BxHxQxK = attention_fn(query_BxHxQxK, keys_values, **options)
         B, H, Q, K = output_BxHxQxK.shape
         y = self.out(output_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))
-        return dropout(
-            y.reshape(B, Q, -1), config.dropout_rate, output_key, broadcast_positions=config.dropout_broadcast_positions
-        )
+        return model_dropout(self.config, y.reshape(B, Q, -1), output_key)
 
     def _project(self, x_BxLxD: Array, *projections: Linear) -> list[Array]:
         """Returns each projection of x, split into heads: [B, heads, L, K]."""

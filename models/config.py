@@ -88,8 +88,6 @@ def _check_combinations(config: ModelConfig) -> None:
             f"model.num_kv_heads={config.num_kv_heads} must divide model.num_heads={config.num_heads}: "
             "every key/value head serves the same number of query heads"
         )
-    if config.scan_unroll > config.num_layers:
-        raise ValueError(f"model.scan_unroll={config.scan_unroll} must be at most model.num_layers={config.num_layers}")
     if config.positions == "rope" and config.head_dim % 2:
         raise ValueError(f"model.head_dim={config.head_dim} must be even for model.positions='rope'")
     if config.positions == "relative":

@@ -134,7 +134,6 @@ def _extend(
         ),
         cross=cache.cross_keys_values,
         cached=cache.keys_values,
-        cache_index=index,
     )
     assert keys_values is not None  # `cached` was given
     has_capacity = index + num_new <= cache.segment_ids_BxS.shape[1]

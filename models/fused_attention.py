@@ -7,6 +7,7 @@ key besides, in which any mask can be written. Both are for TPUs; Pallas has an 
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -228,7 +229,7 @@ def _block_and_padded_length(length: int) -> tuple[int, int]:
     return size, num * size
 
 
-def _block_sizes(cls: type, block_q: int, block_s: int) -> dict[str, int]:
+def _block_sizes(cls: type, block_q: int, block_s: int) -> dict[str, Any]:
     """Returns the fields of a kernel's BlockSizes: the same blocks in the forward and in both backward passes."""
     names = [field.name for field in dataclasses.fields(cls) if field.name.startswith("block_")]
     return {name: block_q if name.startswith("block_q") else block_s for name in names}

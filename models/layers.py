@@ -65,6 +65,11 @@ def dropout(x: Array, rate: float, key: Array | None, *, broadcast_positions: bo
     return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
 
 
+def model_dropout(config: ModelConfig, x: Array, key: Array | None) -> Array:
+    """Returns `dropout` of x [B, ..., L, D] as the fields of `config` set it."""
+    return dropout(x, config.dropout_rate, key, broadcast_positions=config.dropout_broadcast_positions)
+
+
 def bernoulli(key: Array, probability: float, shape: tuple[int, ...]) -> Array:
     """Returns draws that are True with `probability`, bool of `shape` [B, ...], with a key for each row."""
     return jax.vmap(lambda key: jax.random.bernoulli(key, probability, shape[1:]))(row_keys(key, shape[0]))
@@ -260,22 +265,19 @@ class MLP(nnx.Module):
         """Maps [B, L, D] to [B, L, D] in the compute dtype. No dropout if `dropout_key` is None."""
         inner_key, output_key = split_key(dropout_key, 2)
         B, L, D = x_BxLxD.shape
-        drop = functools.partial(
-            dropout, rate=self.config.dropout_rate, broadcast_positions=self.config.dropout_broadcast_positions
-        )
         activate = activation(self.config)
         x = x_BxLxD.reshape(B * L, D)
 
         @recomputed  # includes wo, because the gradient of its kernel also needs the activation's result
         def project(*inner: Array) -> Array:
             h = activate(inner[0]) * inner[1] if self.gated else activate(inner[0])
-            h_BxLxF = drop(h.reshape(B, L, -1), key=inner_key)
+            h_BxLxF = model_dropout(self.config, h.reshape(B, L, -1), inner_key)
             return self.wo(h_BxLxF.reshape(B * L, -1))
 
         # Two products: joined into one by `linear_maps`, a T5 step takes 1.2 times as long on CPU (jax 0.10), and on a
         # TPU the block reads and writes 1.17 times as much (python -m benchmarks.operations --topology=v5e:1x1).
         y = project(self.wi_0(x), self.wi_1(x)) if self.gated else project(self.wi(x))
-        return drop(y.reshape(B, L, D), key=output_key)
+        return model_dropout(self.config, y.reshape(B, L, D), output_key)
 
 
 class PredictionHead(nnx.Module):

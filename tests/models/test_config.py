@@ -18,7 +18,6 @@ def test_the_fields_are_those_of_config_model_and_three_that_the_caller_derives(
         (dict(scale_logits=True, tie_embeddings=False), "model.scale_logits"),
         (dict(relative_num_buckets=7), "model.relative_num_buckets=7"),
         (dict(relative_num_buckets=8, relative_max_distance=4), "model.relative_max_distance=4"),
-        (dict(num_layers=2, scan_unroll=3), "model.scan_unroll=3"),
         (dict(embedding_size=8, tie_embeddings=True), "model.prediction_head='bert'"),
         (dict(num_token_types=2, architecture="decoder_only"), "model.num_token_types=2"),
     ],
