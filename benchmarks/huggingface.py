@@ -30,8 +30,8 @@ from huggingface.families import family_of_folder_config
 from huggingface.family import Family
 from models.config import ModelConfig
 from models.decoding import decode_step, init_cache, prefill
-from models.heads import bind_classifier, discriminator_logits
-from models.parameters import Params
+from models.heads import Classifier, DiscriminatorHead
+from models.parameters import Params, bind_module
 from models.transformer import bind
 from objectives.losses.cross_entropy import LossOptions, cross_entropy, scored_tokens
 from objectives.losses.replaced_tokens import replaced_token_loss
@@ -206,10 +206,10 @@ def our_logits(model: ModelConfig, params: Params, batch: Mapping[str, jax.Array
     transformer = bind(model, params["transformer"])
     hidden_BxLxD = transformer.hidden(batch)
     if "discriminator_head" in params:
-        return {"logits": discriminator_logits(model, params["discriminator_head"], hidden_BxLxD)}
+        return {"logits": bind_module(DiscriminatorHead, model, params=params["discriminator_head"])(hidden_BxLxD)}
     logits = {"logits": transformer.logits(hidden_BxLxD)}
     if "pair_classifier" in params:
-        logits["pairs"] = bind_classifier(model, 2, params["pair_classifier"])(hidden_BxLxD[:, 0])
+        logits["pairs"] = bind_module(Classifier, model, 2, params=params["pair_classifier"])(hidden_BxLxD[:, 0])
     return logits
 
 

@@ -50,7 +50,7 @@ from models.attention import Attention, KeysValues
 from models.config import ModelConfig
 from models.kernels import choose_attention, make_attention_fn
 from models.layers import MLP, activation, linear_maps, logits_product, recomputed
-from models.placement import compiled_for, target_platform
+from models.placement import placed, target_platform
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossOptions, ScoredTokens, cross_entropy
 from plan.estimate import parse_topology
@@ -88,7 +88,7 @@ def queries_keys_values() -> Forms:
     structure, params = nnx.split(Attention(_model_config(), rngs=nnx.Rngs(params=0)))
 
     def loss(params: Any, states: jax.Array, *, joined: bool) -> jax.Array:
-        with compiled_for(target_platform(), lambda function, *_: function, splits_outputs=not joined):
+        with placed(splits_outputs=not joined):
             query, keys_values = nnx.merge(structure, params).queries_keys_values(states, None)
         return sum(jnp.square(x.astype(jnp.float32)).sum() for x in (query, *keys_values))
 
@@ -107,7 +107,7 @@ def gated_maps() -> Forms:
         return project(*inner).reshape(states_BxLxD.shape)
 
     def loss(params: Any, states: jax.Array, *, joins: bool) -> jax.Array:
-        with compiled_for(target_platform(), lambda function, *_: function):
+        with placed(splits_outputs=False):
             block = nnx.merge(structure, params)
             output = joined(block, states) if joins else block(states)
         return jnp.square(output.astype(jnp.float32)).sum()
@@ -221,7 +221,7 @@ def measure(make_forms: Callable[[], Forms], topology: str = "") -> dict[str, An
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), arguments)
     line, compiled = {}, {}
     for name, function in functions.items():
-        with compiled_for(platform, lambda function, *_: function):
+        with placed(platform=platform, splits_outputs=False):
             compiled[name] = jax.jit(function).lower(*shapes).compile()
         memory = compiled[name].memory_analysis()
         line[f"{name}_temporary_mib"] = round(memory.temp_size_in_bytes / 2**20, 1)

@@ -88,7 +88,7 @@ def start(experiment: Experiment) -> dict[str, float]:
     seconds = time.perf_counter() - began
     for _ in range(BATCHES):
         next(batches)
-    run.count_windows(0, BATCHES)
+    run.train_dataset.count_windows(0, BATCHES)
     return {"opened_seconds": round(opened, 2), "seconds": round(seconds, 2)}
 
 

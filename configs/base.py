@@ -222,7 +222,6 @@ def get_config() -> ConfigDict:
     # The number of devices along each axis of the mesh. One axis may be -1: all remaining devices.
     config.mesh.data = -1  # devices with different rows, each with a copy of the training state
     config.mesh.fsdp = 1  # devices with different rows, each with a shard of the training state
-    config.mesh.context = 1  # devices with the same rows, each with a part of the positions, for long rows
     config.mesh.tensor = 1  # devices with the same rows, each with a shard of the training state
     return config
 

@@ -36,13 +36,13 @@ from generate.prompts import (
 from generate.sampling import allowed_tokens, padded_length, padded_rows
 from models.config import ModelConfig
 from models.parameters import Params
-from models.placement import activation_constraint
+from models.placement import placed
 from models.transformer import apply, bind
 from objectives import Denoiser
 from objectives.objective import InputsTargets
 from objectives.prompting import FillMasks, Task
 from run import sharding
-from run.per_device import constrain_rows
+from run.sharding import constrain_rows
 
 Side = Literal["left", "both"]  # what a model sees of the text around hidden tokens
 
@@ -159,7 +159,7 @@ class LanguageModel:
         optional = [name for name in ("encoder_token_types", "encoder_attention_order") if name in batch]
         padded, rows = padded_batch({name: np.asarray(batch[name]) for name in (*needed, *optional)}, self.mesh)
         over_rows = sharding.batch_sharding(self.mesh)
-        with activation_constraint(functools.partial(constrain_rows, sharding=over_rows)):
+        with placed(constrain=functools.partial(constrain_rows, sharding=over_rows)):
             return _logits(model, self.params, jax.device_put(padded, over_rows))[:rows]
 
     def _batches(
@@ -193,7 +193,7 @@ class LanguageModel:
             hidden[row, :count], positions[row, :count] = example.hidden, _positions(experiment, example)
         over_rows = sharding.batch_sharding(self.mesh)
         arrays = jax.device_put((_batch(experiment, examples, shape), positions, hidden), over_rows)
-        with activation_constraint(functools.partial(constrain_rows, sharding=over_rows)):
+        with placed(constrain=functools.partial(constrain_rows, sharding=over_rows)):
             return _scores(experiment.model, self.params, *arrays, vocab=experiment.vocab, text_only=text_only)
 
 

@@ -24,9 +24,9 @@ from experiment.config import (
     OptimizerConfig,
     TrainConfig,
     check_length,
+    checked_fields,
     from_mapping,
 )
-from experiment.model import make_model_config, model_fields
 from experiment.objective import make_objective
 from experiment.optimizer import make_optimizer
 from experiment.tasks import check_sources, make_batch_specs, make_tasks
@@ -39,6 +39,10 @@ from objectives import Denoiser, denoisers_of
 from objectives.objective import Architecture, RowShape
 from objectives.rows.collate import Collator
 from objectives.rows.window_specs import most_scored
+
+# Vocabulary sizes are rounded up to a multiple of this number, so that mesh axes divide them. T5 does the same (32,100
+# ids, 32,128 rows).
+VOCAB_MULTIPLE = 128
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -281,12 +285,73 @@ def _check_sections(sections: ExperimentConfig) -> None:
         raise ConfigError(
             f"train.batch_size={train.batch_size} must be a multiple of train.grad_accum_steps={train.grad_accum_steps}"
         )
-    if mesh.backend == "pmap" and (mesh.fsdp, mesh.context, mesh.tensor) != (1, 1, 1):
+    if mesh.backend == "pmap" and (mesh.fsdp, mesh.tensor) != (1, 1):
         raise ConfigError(
-            f"mesh.backend='pmap' copies the state to every device: set mesh.fsdp={mesh.fsdp}, "
-            f"mesh.context={mesh.context} and mesh.tensor={mesh.tensor} to 1, or mesh.backend='jit'"
+            f"mesh.backend='pmap' copies the state to every device: set mesh.fsdp={mesh.fsdp} and "
+            f"mesh.tensor={mesh.tensor} to 1, or mesh.backend='jit'"
         )
     make_optimizer(sections.optimizer, train.assumed_steps)  # raises for fields that cannot work
+
+
+def model_fields(sections: ExperimentConfig, denoisers: Sequence[Denoiser]) -> dict[str, Any]:
+    """Returns the fields of the model, with vocab_size and max_length as in the config, where they may be 0.
+
+    Raises ConfigError as `checked_fields` does, and for a field that is derived from other fields.
+    """
+    # Derived from other fields, never set in a config.
+    derived = {
+        "dtype": sections.precision,
+        "has_prefix": sections.data.bidirectional_inputs
+        and any(denoiser.objective.has_inputs for denoiser in denoisers),
+        "one_segment": sections.data.examples_per_row == 1
+        and all((denoiser.documents or sections.data.documents) in ("join", "split") for denoiser in denoisers),
+        "predicts_tokens": True,
+    }
+    fixed = sorted(derived.keys() & sections.model.keys())
+    if fixed:
+        raise ConfigError(
+            f"config field model.{fixed[0]} cannot be set: it is derived from the objective, precision or "
+            "data.bidirectional_inputs"
+        )
+    return checked_fields(ModelConfig, {**sections.model, **derived}, "model")
+
+
+def make_model_config(
+    fields: Mapping[str, Any], data: DataConfig, num_ids: int, denoisers: Sequence[Denoiser]
+) -> ModelConfig:
+    """Returns the model.
+
+    Args:
+      fields: from `model_fields`.
+      data: its lengths bound the positions.
+      num_ids: the number of the tokenizer's ids.
+      denoisers: their sentence types are the model's, at least.
+
+    Raises ConfigError for fields that cannot work together.
+    """
+    derived = {
+        "vocab_size": fields["vocab_size"] or -(-num_ids // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,
+        "max_length": fields["max_length"] or max(data.inputs_length, data.targets_length),
+    }
+    try:
+        model = ModelConfig(**fields | derived)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if model.vocab_size < num_ids:
+        raise ConfigError(
+            f"model.vocab_size={model.vocab_size} must be at least {num_ids}, the number of the tokenizer's ids, or 0"
+        )
+    for field in ("inputs_length", "targets_length") if model.architecture == "encoder_decoder" else ("inputs_length",):
+        length = getattr(data, field)
+        if model.positions == "learned" and length > model.max_length:
+            raise ConfigError(
+                f"data.{field}={length} must be at most model.max_length={model.max_length}, the number of learned "
+                "positions"
+            )
+    types = max(denoiser.objective.num_token_types for denoiser in denoisers)
+    if model.architecture == "encoder_only" and types > model.num_token_types:
+        return dataclasses.replace(model, num_token_types=types)
+    return model
 
 
 def _check_special_tokens(

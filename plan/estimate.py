@@ -225,7 +225,7 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     else:
         mesh = AbstractMesh(shape, sharding.AXES)
     check_mesh(experiment, mesh)
-    attention = attention_of(experiment, topology.platform, mesh)
+    attention = attention_of(experiment, topology.platform)
     state, batch = abstract_state(experiment, mesh), abstract_batch(experiment, sharding.batch_sharding(mesh))
     parameters, batch_bytes = device_bytes(state.params), device_bytes(batch)
     average = device_bytes(state.ema_params)

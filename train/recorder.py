@@ -51,10 +51,10 @@ class Recorder:
         self._totals = Totals(
             experiment.tasks_of_denoisers,
             experiment.train_step_flops,
-            run.count_windows,
+            run.train_dataset.count_windows,
             start.counters,
             corpora=experiment.tasks_of_corpora,
-            epoch_tokens=run.epoch_tokens,
+            epoch_tokens=run.train_dataset.epoch_tokens,
         )
         self._writer = MetricsWriter(start.workdir, start.config, resume_step=start.step, warn=display.warn)
         for address in self._writer.addresses:

@@ -66,7 +66,7 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
         "workdir": workdir,
         "devices": f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform}{processes}); mesh {mesh}",
         "model": f"{model.architecture}, {experiment.num_params / 1e6:,.2f}M parameters, {model.dtype}",
-        "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]), run.mesh)),
+        "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]))),
         **_corpus_lines(run),
         "vocabulary": _describe_vocabulary(experiment),
         "optimizer": _describe_optimizer(experiment),

@@ -114,10 +114,6 @@ WRONG = {
         config_of(sources={"a/b": CORPORA["a"]}),
         r"^data\.sources names a corpus 'a/b', and the command line has no fields of that name: use letters",
     ),
-    "the same documents": (
-        config_of(sources={"a": CORPORA["a"], "b": CORPORA["a"] | {"weight": 9.0}}),
-        r"^data\.sources\.a and data\.sources\.b are the same documents of the same files, .*: remove one of them$",
-    ),
     "a path of one corpus": (
         config_of(data__path="corpus/"),
         r"^data\.path='corpus/' is not read, because data\.sources names the corpora: set it to '', and",

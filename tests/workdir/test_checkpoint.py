@@ -262,7 +262,7 @@ from cluster.cluster import Cluster
 from experiment.config import MeshConfig
 from run.sharding import make_mesh
 
-mesh = make_mesh(MeshConfig("jit", data=1, fsdp=2, context=1, tensor=1))
+mesh = make_mesh(MeshConfig("jit", data=1, fsdp=2, tensor=1))
 sharding = NamedSharding(mesh, P("fsdp"))
 host = np.arange(6000, dtype=np.float32).reshape(2, 3000)
 state = {"x": jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])}
