@@ -195,14 +195,12 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     start = folder.workdir(f"{job.name}-start") if variant is not None and variant.start is not None else None
     trained = Trained(folder.workdir(job.name), start, fine_tunings)
     measured = {name: measure.measure(name, trained) for name, measure in measures.items()}
-    compared = {name: found for name, found in measured.items() if measures[name].is_compared}
     outcome = Outcome(
         variant=job.variant,
         seed=job.seed,
         field=job.field,
         value=job.value,
-        **_numbers(compared),
-        samples={name: found.value for name, found in measured.items() if name not in compared},
+        **_numbers(measured),
         **(_training(variant, trained) if variant is not None else {}),
         swept=swept,
         commands=[run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()],
@@ -229,7 +227,7 @@ def _training(variant: VariantPlan, trained: Trained) -> dict[str, Any]:
 
 
 def _numbers(measured: Mapping[str, Measured]) -> dict[str, Any]:
-    """Returns the fields of an Outcome with the finite numbers of measures that are compared."""
+    """Returns the fields of an Outcome with the finite numbers of measures."""
 
     def is_finite(number: float | None) -> bool:
         return number is not None and math.isfinite(number)
@@ -282,7 +280,7 @@ def chosen_values(variant: str, plan: Plan, folder: StudyFolder) -> dict[str, An
     for job, outcome in zip(jobs, outcomes, strict=True):
         if not _is_done(outcome):
             raise ConfigError(f"variant {variant}: the run {job.name} of its sweep is not complete")
-    measure = plan.study.compared[0]
+    measure = plan.study.first_measure
     scored = [outcome for outcome in outcomes if measure in outcome.values]
     if not scored:
         raise ConfigError(f"variant {variant}: every run of its sweep diverged: {outcomes[0].reason}")

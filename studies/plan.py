@@ -154,7 +154,7 @@ class Plan:
         """The measures of a job's run: of a sweep's run the first one, which decides the sweep."""
         if job.variant in self.scratch:
             return {name: self.measures[name] for name in self.scratch[job.variant].fine_tunings}
-        names = self.study.compared[:1] if job.field else self.measures
+        names = [self.study.first_measure] if job.field else self.measures
         return {name: self.measures[name] for name in names if self.measures[name].applies_to(job.variant)}
 
     def heldout_digest_of(self, job: "Job") -> str:

@@ -62,7 +62,7 @@ def _plan_variant(
     study: Study, name: str, variant: Variant, measures: Mapping[str, Measure], overrides: Mapping[str, Any]
 ) -> VariantPlan:
     where = f"variant {name}"
-    first = study.compared[0]
+    first = study.first_measure
     if variant.sweep and measures[first].has_text_of_its_own:
         raise ConfigError(
             f"{where} is swept, and the first measure, {first}, reads a text of its own, so the sweep would choose by "

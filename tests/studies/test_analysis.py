@@ -49,11 +49,15 @@ def test_the_weakest_floor_is_named():
     assert measure.at_floor == {"other": "unigram"}
 
 
-def test_a_floor_of_one_run_is_that_of_all():
-    results = make_results({"loss": VALUES})
-    last = dataclasses.replace(results.outcomes[-1], floors=FLOORS)
-    [measure] = analyse(dataclasses.replace(results, outcomes=[*results.outcomes[:-1], last]))
-    assert measure.at_floor == {"base": "trigram", "other": "trigram"}
+def test_a_floor_of_the_model_is_that_of_the_variants_with_this_model():
+    """Such as a probe of a Transformer without training: base and good have one shape, and other has another."""
+    values = {"base": [2.00, 2.10, 2.20], "good": [1.4, 1.5, 1.6], "other": [2.02, 2.07, 2.21]}
+    results = make_results({"loss": values})
+    heights = {"base": 1.95, "good": 1.95, "other": 5.0}
+    runs = [dataclasses.replace(run, floors={"loss": {"random": heights[run.variant]}}) for run in results.outcomes]
+    [measure] = analyse(dataclasses.replace(results, outcomes=runs))
+    assert measure.floors == {"random, as other": 5.0, "random, as base": 1.95}
+    assert measure.at_floor == {"base": "random, as base"}
 
 
 def test_nothing_follows_where_the_baseline_is_at_a_floor():
