@@ -21,7 +21,7 @@ from experiment.experiment import make_experiment
 from studies.code import digest_of, source_files
 from studies.dry_run import clock
 from studies.measures import TOTALS, FineTuning, Measure, Measured, Trained
-from studies.plan import VALIDATION, Job, Plan, PlannedRun, VariantPlan, with_fields
+from studies.plan import VALIDATION, Job, Plan, PlannedRun, VariantPlan, sweep_jobs, with_fields
 from studies.results import Curve, Outcome, StudyFolder
 from train.loop import train_and_evaluate
 from train.recorder import DivergedError
@@ -75,9 +75,8 @@ def _is_done(outcome: Outcome) -> bool:
 
 
 def _flops(plan: Plan, job: Job) -> float:
-    runs = [] if job.field else plan.tuned(job.variant).distinct_fine_tunings
-    pretraining = plan.variants[job.variant].flops if job.variant in plan.variants else 0.0
-    return pretraining + sum(run.flops for run in runs)
+    variant = plan.runs[job.variant]
+    return variant.flops + sum(run.flops for run in variant.distinct_fine_tunings if not job.field)
 
 
 class Signals:
@@ -186,13 +185,13 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
         workdir = folder.workdir(name)
         if not workdir.is_complete and not train_and_evaluate(make_experiment(fields), workdir.path):
             return False
+    variant = plan.runs[job.variant]
     fine_tunings = {
-        name: folder.workdir(f"{job.name}-{plan.tuned(job.variant).fine_tuned_for(name)}")
+        name: folder.workdir(f"{job.name}-{variant.fine_tuned_for(name)}")
         for name, measure in measures.items()
         if isinstance(measure, FineTuning)
     }
-    variant = plan.variants.get(job.variant)  # None without pre-training
-    start = folder.workdir(f"{job.name}-start") if variant is not None and variant.start is not None else None
+    start = folder.workdir(f"{job.name}-start") if variant.start is not None else None
     trained = Trained(folder.workdir(job.name), start, fine_tunings)
     measured = {name: measure.measure(name, trained) for name, measure in measures.items()}
     outcome = Outcome(
@@ -201,7 +200,7 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
         field=job.field,
         value=job.value,
         **_numbers(measured),
-        **(_training(variant, trained) if variant is not None else {}),
+        **(_training(variant, trained) if variant.main is not None else {}),
         swept=swept,
         commands=[run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()],
         heldout_digest=plan.heldout_digest_of(job),
@@ -246,22 +245,22 @@ def _stages(
     job: Job, plan: Plan, folder: StudyFolder, swept: dict[str, Any], measures: dict[str, Measure]
 ) -> dict[str, tuple[PlannedRun, dict[str, Any]]]:
     """Returns name of the workdir -> the run and its config: a start, the run, and fine-tunings for `measures`."""
-    variant, tuned = plan.variants.get(job.variant), plan.tuned(job.variant)
+    variant = plan.runs[job.variant]
     seed, main = _SWEEP_SEED if job.field else job.seed, job.name
     stages: dict[str, tuple[PlannedRun, dict[str, Any]]] = {}
     same = {"seed": seed} | (VALIDATION if job.field else {})
     changes, start_of_tuned = swept | same, {}
-    if variant is not None and variant.start is not None:
+    if variant.start is not None:
         stages[f"{main}-start"] = variant.start, with_fields(variant.start.fields, same)
         begin = folder.workdir(f"{main}-start").path
         changes |= {"seed": seed + _AFTER_START_SEED, "train.init_from": begin}
-    if variant is not None:
+    if variant.main is not None:
         stages[main] = variant.main, with_fields(variant.main.fields, changes)
         start_of_tuned = {"train.init_from": folder.workdir(main).path}
     for name, measure in measures.items():
         if isinstance(measure, FineTuning):
-            run = tuned.fine_tunings[name]
-            stages[f"{main}-{tuned.fine_tuned_for(name)}"] = run, with_fields(run.fields, same | start_of_tuned)
+            run = variant.fine_tunings[name]
+            stages[f"{main}-{variant.fine_tuned_for(name)}"] = run, with_fields(run.fields, same | start_of_tuned)
     return stages
 
 
@@ -272,10 +271,8 @@ def chosen_values(variant: str, plan: Plan, folder: StudyFolder) -> dict[str, An
 
     Raises ConfigError if a value was not tried to its end, for a reason other than divergence, or if all diverged.
     """
-    sweep = plan.sweep_of(variant)
-    if not sweep:
+    if not (jobs := sweep_jobs(plan.runs[variant])):
         return {}
-    jobs = [Job(variant, 0, field, value) for field, values in sweep.items() for value in values]
     outcomes = [folder.outcome(job, plan) for job in jobs]
     for job, outcome in zip(jobs, outcomes, strict=True):
         if not _is_done(outcome):

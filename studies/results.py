@@ -279,7 +279,7 @@ class StudyFolder:
     def results(self, plan: Plan, command: str, overrides: Mapping[str, Any]) -> Results:
         """Returns what the runs of the study gave. overrides: those of the command line, for the report."""
         jobs = jobs_of(plan)
-        names = [*plan.variants, *plan.scratch]
+        names = [*plan.runs]
         runs = sorted((job for job in jobs if not job.field), key=lambda job: names.index(job.variant))
         outcomes = [self.outcome(job, plan) for job in runs]
         complete = [outcome for outcome in outcomes if outcome.state == "complete"]
@@ -297,7 +297,7 @@ class StudyFolder:
             sweeps=[self.outcome(job, plan) for job in jobs if job.field],
             confounders=plan.confounders,
             scratch=[outcome for outcome in complete if outcome.variant in plan.scratch],
-            scratch_of={variant: one.name for one in plan.scratch.values() for variant in one.variants},
+            scratch_of={variant: one.name for one in plan.scratch.values() for variant in one.shared_by},
         )
 
 
