@@ -18,7 +18,7 @@ from data.sources.records import InvalidRecord, string_field
 from data.windows.documents import Documents, MixedDocuments
 from evaluation.probes.minimal_pairs import read_lines
 from evaluation.probes.probe import CONFIDENCE, Probe
-from evaluation.scorer import LanguageModel, hide
+from evaluation.scorer import LanguageModel, score_texts
 from experiment.experiment import Experiment
 from generate.fill_masks import mask_probabilities
 from generate.prompts import check_length, denoisers_with_mode
@@ -122,14 +122,9 @@ class ExactMatch(Probe):
 
 def _written(model: LanguageModel, denoiser: Denoiser, items: list[Item]) -> np.ndarray:
     """Returns whether greedy decoding writes each answer, bool [n]."""
-    vocab, is_right = model.experiment.vocab, np.zeros(len(items), bool)
-    examples = (
-        (k, hide(denoiser, np.concatenate([prompt, answer]), len(prompt), len(prompt) + len(answer), vocab))
-        for k, (prompt, answer, _) in enumerate(items)
-    )
-    for k, _, scores in model.score_with_bar(examples, len(items)):
-        is_right[k] = scores.is_likeliest.all()
-    return is_right
+    texts = [np.concatenate([prompt, answer]) for prompt, answer, _ in items]
+    spans = [[(len(item.prompt), len(text))] for item, text in zip(items, texts, strict=True)]
+    return score_texts(model, denoiser, texts, spans, show_progress=True).is_exact
 
 
 def _filled_in(model: LanguageModel, denoiser: Denoiser, items: list[Item], order: Order) -> np.ndarray:

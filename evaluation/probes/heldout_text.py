@@ -6,7 +6,7 @@ seed and lengths.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from evaluation.probes.probe import (
     unit_spans,
     with_interval,
 )
-from evaluation.scorer import Example, LanguageModel, hide
+from evaluation.scorer import LanguageModel, TextScores, score_texts
 from objectives import Denoiser
 from run.corpus import Corpora
 
@@ -164,16 +164,17 @@ class TextProbe(Probe):
         model: LanguageModel,
         denoiser: Denoiser,
         windows: Sequence[Window],
-        spans_of: Callable[[Window], Iterable[tuple[int, int]]],
+        spans_of: Callable[[Window], list[tuple[int, int]]],
         corpora: Corpora,
-        per_window: int = 1,
     ) -> "HiddenText":
-        """Returns `score_windows`, with floors."""
-        found = score_windows(model, denoiser, windows, spans_of, per_window=per_window, text_only=self.text_only)
-        texts = [window.tokens for window in windows]
-        spans = [list(spans_of(window)) for window in windows]
+        """Returns what the model predicts of the hidden tokens of `windows`, with floors.
+
+        spans_of: start and end of the spans of a window, which are hidden one at a time.
+        """
+        texts, spans = [window.tokens for window in windows], [spans_of(window) for window in windows]
+        scores = score_texts(model, denoiser, texts, spans, text_only=self.text_only, show_progress=True)
         floors = hidden_nats(model.experiment, texts, spans, corpora.train_documents, text_only=self.text_only)
-        return dataclasses.replace(found, floors=floors)
+        return HiddenText(np.array([window.document for window in windows]), scores, floors)
 
     def explained(self, corpora: Corpora) -> dict[str, Any]:
         """Returns the last JSON fields: how intervals and floors are taken."""
@@ -182,18 +183,10 @@ class TextProbe(Probe):
 
 @dataclasses.dataclass(frozen=True)
 class HiddenText:
-    """What a model predicted of the hidden tokens of windows: one entry for each window.
-
-    nats, bytes and tokens are of the hidden tokens other than unknown ones (SentencePiece's unk), whose text and bytes
-    are not known.
-    """
+    """What a model predicted of the hidden tokens of n windows."""
 
     documents: np.ndarray  # int [n]
-    nats: np.ndarray  # float64 [n]
-    bytes: np.ndarray  # int64 [n]
-    tokens: np.ndarray  # int64 [n]
-    unknown_tokens: np.ndarray  # int64 [n]
-    is_exact: np.ndarray  # bool [n]: whether every hidden token is the model's likeliest one
+    scores: TextScores
     floors: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # name -> nats of an n-gram model
 
     def counts(self) -> dict[str, int]:
@@ -201,9 +194,7 @@ class HiddenText:
         return {
             "documents": len(np.unique(self.documents)),
             "windows": len(self.documents),
-            "tokens": int(self.tokens.sum()),
-            "bytes": int(self.bytes.sum()),
-            "unknown_tokens": int(self.unknown_tokens.sum()),
+            **{name: int(getattr(self.scores, name).sum()) for name in ("tokens", "bytes", "unknown_tokens")},
         }
 
     def per_byte(self, prefix: str = "") -> dict[str, Any]:
@@ -212,16 +203,16 @@ class HiddenText:
         The floors (evaluation/floors.py) are in bits per byte.
         """
         units = {f"{prefix}nats_per_byte": 1.0, f"{prefix}bits_per_byte": 1 / math.log(2)}
-        fields = self._ratio(units, self.nats, self.bytes)
+        fields = self._ratio(units, self.scores.nats, self.scores.bytes)
         if fields and self.floors:
-            floors = {name: self._by_document(nats, self.bytes) for name, nats in self.floors.items()}
+            floors = {name: self._by_document(nats, self.scores.bytes) for name, nats in self.floors.items()}
             bits = {name: top.sum() / bottom.sum() / math.log(2) for name, (top, bottom) in floors.items()}
             fields["floors"] = {name: float(value) for name, value in bits.items()}
         return fields
 
     def exact_match(self) -> dict[str, Any]:
         """Returns the share of exact windows as JSON fields, with its interval over documents."""
-        return self._ratio({"exact_match": 1.0}, self.is_exact, np.ones(len(self.is_exact)))
+        return self._ratio({"exact_match": 1.0}, self.scores.is_exact, np.ones(len(self.documents)))
 
     def _ratio(self, units: dict[str, float], numerators: np.ndarray, denominators: np.ndarray) -> dict[str, Any]:
         """Returns the ratio of two sums over windows, with its spread over documents, times the factor of each unit.
@@ -243,45 +234,6 @@ class HiddenText:
         """Returns the sums over the windows of each document whose denominator is above 0."""
         top, bottom = (np.bincount(self.documents, values) for values in (numerators, denominators))
         return top[bottom > 0], bottom[bottom > 0]
-
-
-def score_windows(
-    model: LanguageModel,
-    denoiser: Denoiser,
-    windows: Sequence[Window],
-    spans_of: Callable[[Window], Iterable[tuple[int, int]]],
-    *,
-    per_window: int,
-    text_only: bool,
-) -> HiddenText:
-    """Returns what the model predicts of the hidden tokens of `windows`.
-
-    denoiser: how tokens are hidden.
-    spans_of: start and end of the spans of a window that are hidden one at a time. Each scored token is in one of them.
-    per_window: the number of spans of a window, for the progress bar.
-    text_only: as in TextProbe.
-    """
-    vocab, num_bytes = model.experiment.vocab, model.experiment.tokenizer.num_bytes
-
-    def hidden_in(window: Window) -> Iterator[Example]:
-        for start, stop in spans_of(window):
-            example = hide(denoiser, window.tokens, start, stop, vocab)
-            assert example is not None  # the denoiser was chosen because it hides such tokens
-            yield example
-
-    examples = ((k, example) for k, window in enumerate(windows) for example in hidden_in(window))
-    nats = np.zeros(len(windows))
-    bytes_, tokens, unknown = np.zeros((3, len(windows)), np.int64)
-    is_exact = np.ones(len(windows), bool)
-    for k, example, scores in model.score_with_bar(examples, per_window * len(windows), text_only=text_only):
-        is_known = example.hidden != vocab.unk
-        nats[k] += scores.nats[is_known].sum()
-        bytes_[k] += num_bytes(example.hidden)
-        tokens[k] += is_known.sum()
-        unknown[k] += (~is_known).sum()
-        is_exact[k] &= scores.is_likeliest.all()
-    documents = np.array([window.document for window in windows])
-    return HiddenText(documents, nats, bytes_, tokens, unknown, is_exact)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -390,6 +342,6 @@ class PseudoLogLikelihood(TextProbe):
         def units(window):
             return unit_spans(window.tokens, self.unit, vocab)
 
-        result = self.score(model, denoiser, windows, units, corpora, per_window=self.length)
+        result = self.score(model, denoiser, windows, units, corpora)
         fields = self.described(denoiser) | {"unit": self.unit} | result.counts() | result.per_byte("pseudo_")
         return fields | self.explained(corpora)

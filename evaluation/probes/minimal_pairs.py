@@ -9,7 +9,7 @@ and blank lines are ignored:
 import codecs
 import dataclasses
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
@@ -22,13 +22,13 @@ from evaluation.probes.probe import (
     Unit,
     check_at_least,
     check_unit,
-    hide_each_unit,
     interval_fields,
     mean_interval,
     mean_stderr,
+    unit_spans,
     with_interval,
 )
-from evaluation.scorer import Example, LanguageModel, Side, find_denoiser, hide
+from evaluation.scorer import LanguageModel, Side, find_denoiser, score_texts
 from experiment.experiment import Experiment
 from objectives import Denoiser
 
@@ -122,17 +122,9 @@ class MinimalPairs(Probe):
     ) -> dict[str, Any]:
         """Returns the JSON fields of one score. texts: the tokens of each pair's good, then of its bad sentence."""
         vocab, unit = model.experiment.vocab, self.unit or _UNIT
-
-        def examples_of(text: np.ndarray) -> Iterable[Example]:
-            if score == "log_likelihood":
-                return [hide(denoiser, text, 0, len(text), vocab)]
-            return hide_each_unit(denoiser, text, unit, vocab)
-
-        examples = ((k, example) for k, text in enumerate(texts) for example in examples_of(text))
-        count = len(texts) if score == "log_likelihood" else sum(map(len, texts))
-        totals = np.zeros((len(texts) // 2, 2))
-        for k, _, scores in model.score_with_bar(examples, count):
-            totals[divmod(k, 2)] -= scores.nats.sum()
+        spans = [[(0, len(text))] if score == "log_likelihood" else unit_spans(text, unit, vocab) for text in texts]
+        scores = score_texts(model, denoiser, texts, spans, show_progress=True)
+        totals = -(scores.nats + scores.unknown_nats).reshape(-1, 2)
         is_same = [np.array_equal(good, bad) for good, bad in zip(texts[::2], texts[1::2], strict=True)]
         difference = np.where(is_same, 0.0, totals[:, 0] - totals[:, 1])  # rounding differs between batches
         values = (np.sign(difference) + 1) / 2

@@ -7,7 +7,7 @@ import abc
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from scipy import stats
 
 from contract.errors import ConfigError
 from contract.vocab import Vocab
-from evaluation.scorer import Example, LanguageModel, Side, find_denoiser, hide
+from evaluation.scorer import LanguageModel, Side, find_denoiser
 from experiment.experiment import Experiment
 from objectives import Denoiser
 from objectives.algebra.words import word_starts
@@ -98,14 +98,6 @@ def unit_spans(text: np.ndarray, unit: Unit, vocab: Vocab) -> list[tuple[int, in
     return list(zip(starts.tolist(), [*starts[1:].tolist(), len(text)], strict=True))
 
 
-def hide_each_unit(denoiser: Denoiser, text: np.ndarray, unit: Unit, vocab: Vocab) -> Iterator[Example]:
-    """Yields `text`, int32 [n], with one token or one word hidden at a time, from the first to the last one."""
-    for start, stop in unit_spans(text, unit, vocab):
-        example = hide(denoiser, text, start, stop, vocab)
-        assert example is not None  # the denoiser was chosen because it hides tokens within a text
-        yield example
-
-
 class Interval(NamedTuple):
     """A confidence interval with the level CONFIDENCE."""
 
@@ -159,7 +151,7 @@ def mean_interval(values: np.ndarray, strata: np.ndarray) -> Interval | None:
 
 def _bootstrap(data, statistic: Callable[..., np.ndarray], *, paired: bool) -> Interval:
     """Returns scipy's bootstrap interval: BCa (Efron 1987, "Better Bootstrap Confidence Intervals"), or percentiles."""
-    longest = max(map(len, data))
+    longest, size = max(map(len, data)), len(data[0]) if paired else sum(map(len, data))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         found = stats.bootstrap(
@@ -168,7 +160,7 @@ def _bootstrap(data, statistic: Callable[..., np.ndarray], *, paired: bool) -> I
             paired=paired,
             vectorized=True,
             n_resamples=NUM_RESAMPLES,
-            batch=max(_CHUNK // longest, 1),
+            batch=max(_CHUNK // size, 1),
             confidence_level=CONFIDENCE,
             method="BCa" if longest <= _MOST_FOR_BCA else "percentile",
             rng=np.random.default_rng(SEED),

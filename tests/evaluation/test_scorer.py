@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from configs.bart import VARIANTS as BART
-from evaluation.probes.probe import hide_each_unit
+from evaluation.probes.probe import unit_spans
 from evaluation.scorer import LanguageModel, find_denoiser, hide
 from generate.prompts import Prompt, max_answer_length
 from generate.sampling import Request, Sampling, generate_answers
@@ -127,7 +127,8 @@ def test_words_are_hidden_at_once_and_each_token_once():
     vocab = experiment.vocab
     text = TEXT.copy()
     text[6] = vocab.unk
-    examples = list(hide_each_unit(find_denoiser(experiment, "both", None), text, "word", vocab))
+    denoiser = find_denoiser(experiment, "both", None)
+    examples = [hide(denoiser, text, *span, vocab) for span in unit_spans(text, "word", vocab)]
     assert np.concatenate([example.hidden for example in examples]).tolist() == text.tolist()
     ordinary = text != vocab.unk
     assert len(examples) == word_starts(text[None], ordinary[None], vocab)[0].sum() + 1

@@ -72,7 +72,7 @@ def model_of(cache):
 def oracle(model, right):
     """`model` with perfect scores for the answers in `right`, of the texts that it is shown."""
 
-    def score_with_bar(examples, count):
+    def score(examples, **options):
         decode, vocab = model.experiment.tokenizer.decode, model.experiment.vocab
         for number, example in examples:
             shown = np.concatenate([example.inputs, example.targets_start])
@@ -83,7 +83,7 @@ def oracle(model, right):
             yield number, example, Scores(np.zeros(len(example.hidden)), likeliest)
 
     asked = set()
-    return types.SimpleNamespace(experiment=model.experiment, score_with_bar=score_with_bar), asked
+    return types.SimpleNamespace(experiment=model.experiment, score=score), asked
 
 
 @pytest.mark.parametrize("config", ["clm", "sft", "span_corruption"])
