@@ -11,10 +11,9 @@ import jax
 
 from command.flags import resolve
 from contract.errors import ConfigError
-from evaluation.cross_evaluate import scoring_experiment, scoring_params
+from evaluation.cross_evaluate import VOCABULARY, scoring_experiment, scoring_params
 from evaluation.floors import heldout_floors
-from evaluation.probes import PROBES
-from evaluation.probes.command import answer, check_probe
+from evaluation.probes.command import answer, check_probe, make_probe
 from evaluation.probes.exact_match import ExactMatch
 from evaluation.probes.heldout_text import Infilling
 from evaluation.probes.linear import Linear
@@ -29,9 +28,6 @@ from run.restore import load_experiment, load_params, reading_mesh
 from workdir.workdir import Workdir
 
 TOTALS = ("raw_tokens", "flops", "seconds")  # of the training, in every line of metrics
-# What a fine-tuned or scored model shares with the run whose parameters it has.
-VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_tokens", "decoder_start_token")
-SPLIT = ("heldout_fraction", "split_seed", "split_by", "heldout")
 _CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "cache_dir", "filters")
 _PROBE_METRICS = [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
 _PROBE_METRICS += ["exact_match", "accuracy"]
@@ -195,13 +191,7 @@ class ProbeMetric(Measure):
         return not self._probe().reads_corpus
 
     def _probe(self):
-        if self.probe not in PROBES:
-            raise ConfigError(f"probe={self.probe!r} must be {', '.join(PROBES)}")
-        known = [field.name for field in dataclasses.fields(PROBES[self.probe])]
-        unknown = [name for name in self.fields if name not in known]
-        if unknown:
-            raise ConfigError(f"{unknown[0]} is not a field of probe={self.probe!r}: it has {', '.join(known)}")
-        return PROBES[self.probe](**self.fields)
+        return make_probe(self.probe, self.fields)
 
     def check(self, experiment):
         if self.config:

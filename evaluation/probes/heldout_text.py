@@ -7,7 +7,7 @@ seed and lengths.
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,6 @@ from evaluation.floors import hidden_nats, train_tokens_field
 from evaluation.probes.probe import (
     Probe,
     Unit,
-    check_at_least,
-    check_unit,
     interval_fields,
     ratio_interval,
     ratio_stderr,
@@ -52,9 +50,9 @@ class Window(NamedTuple):
 
 
 def heldout_windows(
-    documents: Documents | MixedDocuments, *, count: int | None, places: int, length: int, shortest: int
+    documents: Documents | MixedDocuments, *, count: int, places: int, length: int, shortest: int
 ) -> list[Window]:
-    """Returns windows of the first `count` documents in a fixed random order; of all documents if `count` is None.
+    """Returns windows of the first `count` documents in a fixed random order.
 
     Order and places are functions of the documents' contents alone, not of a run's seed, objective or lengths. A window
     never contains the first token of a document, to which SentencePiece adds a space that is not in the text.
@@ -109,7 +107,7 @@ def _windows_of(tokens: np.ndarray, key: np.ndarray, document: int, places: int,
 class TextProbe(Probe):
     """A probe of windows of held-out text.
 
-    num_documents: how many documents; None: all.
+    num_documents: how many documents; ALL: all.
     places: the most windows of a document.
     length: tokens in a window; a shorter document is one window. At most the default, a row of the run, or the two
         rows of an encoder-decoder, whichever is longer.
@@ -119,42 +117,24 @@ class TextProbe(Probe):
         against it.
     """
 
-    num_documents: int | None = 256
-    places: int = 4
-    length: int = 96
+    num_documents: Annotated[int, "[1, 2**31)"] = 256
+    places: Annotated[int, "[1, 2**31)"] = 4
+    length: Annotated[int, "[2, 2**31)"] = 96
     text_only: bool = False
 
     def check(self, experiment):
-        if self.num_documents is not None:
-            check_at_least("num_documents", self.num_documents, 1)
-        check_at_least("places", self.places, 1)
-        check_at_least("length", self.length, 2)
         row, model = experiment.row_shape, experiment.model
         is_pair = model.has_encoder and model.has_decoder
-        fields = ("inputs_length", "targets_length") if is_pair else ("inputs_length",)
-        most = max(sum(getattr(row, field) for field in fields), TextProbe.length)
+        most = max(row.inputs_length + row.targets_length * is_pair, TextProbe.length)
         if self.length > most:
-            names = " and ".join(f"data.{field}={getattr(row, field)}" for field in fields)
-            raise ConfigError(f"--length={self.length} is longer than a row of {names}: set --length={most} or less")
+            raise ConfigError(f"--length={self.length} is longer than a row of the run: set --length={most} or less")
 
     def described(self, denoiser: Denoiser) -> dict[str, Any]:
         """Returns the first JSON fields: how the text is scored."""
         return {"denoiser": denoiser.name, "length": self.length, "text_only": self.text_only}
 
     def windows(self, documents: Documents | MixedDocuments, shortest: int) -> list[Window]:
-        """Returns the windows, of `shortest` tokens or more.
-
-        Raises ConfigError if no document is long enough, and if `length` is above the default and longer than every
-        document.
-        """
-        # Without the first token, which is in no window.
-        lengths = [np.diff(part.ends(eos=False), prepend=0) for part in documents.by_corpus]
-        longest = int(np.concatenate(lengths).max(initial=0)) - 1
-        most = max(longest, TextProbe.length)
-        if self.length > most:
-            raise ConfigError(
-                f"--length={self.length} is longer than every held-out document: set --length={most} or less"
-            )
+        """Returns the windows, of `shortest` tokens or more. Raises ConfigError if no document is long enough."""
         return heldout_windows(
             documents, count=self.num_documents, places=self.places, length=self.length, shortest=shortest
         )
@@ -275,15 +255,13 @@ class Infilling(TextProbe):
     likeliest token at each mask.
     """
 
-    spans: tuple[int, ...] = (3, 8, 32)
+    spans: tuple[Annotated[int, "[1, 2**18]"], ...] = (3, 8, 32)
 
     name: ClassVar = "infilling"
     sides: ClassVar = ("both",)
 
     def check(self, experiment):
         super().check(experiment)
-        if not self.spans or min(self.spans) < 1:
-            raise ConfigError(f"--spans={','.join(map(str, self.spans))} must be lengths of 1 or more tokens")
         if max(self.spans) + 2 > self.length:
             raise ConfigError(
                 f"--length={self.length} has no room for a hidden span of {max(self.spans)} tokens and a token on each "
@@ -330,10 +308,6 @@ class PseudoLogLikelihood(TextProbe):
 
     name: ClassVar = "pseudo_log_likelihood"
     sides: ClassVar = ("both",)
-
-    def check(self, experiment):
-        super().check(experiment)
-        check_unit(self.unit)
 
     def measure(self, model, corpora):
         denoiser, vocab = self.denoisers(model.experiment)["both"], model.experiment.vocab

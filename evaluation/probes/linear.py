@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from contract.batch import Batch
 from contract.errors import ConfigError
 from data.sources.records import InvalidRecord, document_of
 from evaluation.probes.minimal_pairs import read_lines
-from evaluation.probes.probe import Probe, check_at_least, interval_fields, mean_interval, mean_stderr, with_interval
+from evaluation.probes.probe import Probe, interval_fields, mean_interval, mean_stderr, with_interval
 from evaluation.scorer import Example, LanguageModel, batch_of
 from experiment.experiment import Experiment
 from generate.prompts import denoisers_with_mode
@@ -65,7 +65,7 @@ class Linear(Probe):
     path: str | None = None
     test: str | None = None
     labels: tuple[str, ...] = ("100", "500", "all")
-    draws: int = 5
+    draws: Annotated[int, "[1, 1000]"] = 5
     pooling: Pooling = "mean"
 
     name: ClassVar = "linear"
@@ -79,11 +79,8 @@ class Linear(Probe):
                 raise ConfigError(
                     f"--probe=linear needs --{flag}=FILE.jsonl, with 'text' and 'label' in each line: add it"
                 )
-        if self.pooling not in get_args(Pooling):
-            raise ConfigError(f"--pooling={self.pooling} must be {', '.join(get_args(Pooling))}")
         if self.pooling == "first" and not experiment.model.has_encoder:
             raise ConfigError("--pooling=first needs an encoder: a decoder's first position has not read the text")
-        check_at_least("draws", self.draws, 1)
         if not self.labels or len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"--labels={','.join(self.labels)} must be different numbers, or all")
         for count in self.labels:

@@ -10,7 +10,7 @@ import codecs
 import dataclasses
 import os
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -18,17 +18,16 @@ from contract import rng
 from contract.errors import ConfigError
 from data.sources.records import InvalidRecord, read_object, string_field
 from evaluation.probes.probe import (
+    ALL,
     Probe,
     Unit,
-    check_at_least,
-    check_unit,
     interval_fields,
     mean_interval,
     mean_stderr,
     unit_spans,
     with_interval,
 )
-from evaluation.scorer import LanguageModel, Side, find_denoiser, score_texts
+from evaluation.scorer import LanguageModel, Side, score_texts
 from experiment.experiment import Experiment
 from objectives import Denoiser
 
@@ -58,17 +57,17 @@ class MinimalPairs(Probe):
 
     path: the file.
     group: the key of the pairs' group; None: "group".
-    limit: the most pairs of a group; None: all.
-    score: one of the two scores. None: both for an encoder-decoder that is trained for both; for a single stack
+    limit: the most pairs of a group; ALL: all.
+    score: one of the two scores. "": both for an encoder-decoder that is trained for both; for a single stack
         log_likelihood if it continues texts, else pseudo_log_likelihood.
-    unit: what the pseudo-log-likelihood hides at a time: "token" or "word". None: "token".
+    unit: what the pseudo-log-likelihood hides at a time: "token" or "word". "": "token".
     """
 
     path: str | None = None
     group: str | None = None
-    limit: int | None = None
-    score: Score | None = None
-    unit: Unit | None = None
+    limit: Annotated[int, "[1, 2**31)"] = ALL
+    score: Literal["", "log_likelihood", "pseudo_log_likelihood"] = ""
+    unit: Literal["", "token", "word"] = ""
 
     name: ClassVar = "minimal_pairs"
     reads_corpus: ClassVar = False
@@ -76,22 +75,16 @@ class MinimalPairs(Probe):
 
     @property
     def chosen_sides(self):
-        return self.sides if self.score is None else (_SIDE[self.score],)
+        return (_SIDE[self.score],) if self.score else self.sides
 
     def check(self, experiment):
         if self.path is None:
             raise ConfigError("--probe=minimal_pairs needs --path=FILE.jsonl, with 'good' and 'bad' in each line")
-        if self.limit is not None:
-            check_at_least("limit", self.limit, 1)
-        if self.score is not None and self.score not in _SIDE:
-            raise ConfigError(f"--score={self.score} must be {' or '.join(get_args(Score))}")
-        if self.unit is not None:
-            check_unit(self.unit)
-            found = self._scores_of(experiment)
-            if found and "pseudo_log_likelihood" not in found:  # no score is found for a model that does not fit
-                can = self.score is None and find_denoiser(experiment, "both", self.mode) is not None
-                remedy = "remove it, or add --score=pseudo_log_likelihood" if can else "remove it"
-                raise ConfigError(f"--unit={self.unit} has no effect on the score log_likelihood: {remedy}")
+        if self.unit and [*self._scores_of(experiment)] == ["log_likelihood"]:
+            raise ConfigError(
+                f"--unit={self.unit} has no effect on the score log_likelihood: remove it, or add "
+                "--score=pseudo_log_likelihood if the model fills in tokens"
+            )
 
     def measure(self, model, corpora):
         found = read_pairs(self.path, self.group)
@@ -182,13 +175,11 @@ def read_lines(path: str, make: Callable[[Any], Line], kind: str, keys: str, *, 
     return found
 
 
-def draw_pairs(pairs: list[Pair], limit: int | None) -> list[Pair]:
+def draw_pairs(pairs: list[Pair], limit: int) -> list[Pair]:
     """Returns at most `limit` pairs of each group, drawn at random but always the same ones, in the order of `pairs`.
 
-    None: all pairs.
+    limit: ALL: all pairs.
     """
-    if limit is None:
-        return pairs
     keys = rng.bits(np.array([_SEED], np.uint64), len(pairs))[0]
     chosen: list[int] = []
     by_group: dict[str, list[int]] = {}

@@ -1,6 +1,7 @@
 """The interface of probes: measurements of every suitable run on the same text, with bootstrap intervals.
 
-A probe is a frozen dataclass whose fields are flags of `python -m train.evaluate --probe=NAME`.
+A probe is a frozen dataclass whose fields are flags of `python -m train.evaluate --probe=NAME`. Annotations declare
+their values and ranges (contract/ranges.py).
 """
 
 import abc
@@ -13,7 +14,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from scipy import stats
 
-from contract.errors import ConfigError
 from contract.vocab import Vocab
 from evaluation.scorer import LanguageModel, Side, find_denoiser
 from experiment.experiment import Experiment
@@ -22,7 +22,7 @@ from objectives.algebra.words import word_starts
 from run.corpus import Corpora
 from run.evaluation import standard_error
 
-MOST = 2**31 - 1  # of flags that are numbers: positions and counts are int32
+ALL = 2**31 - 1  # of a number of documents or pairs
 CONFIDENCE = 0.95
 NUM_RESAMPLES = 10_000
 SEED = 0
@@ -56,7 +56,7 @@ class Probe(abc.ABC):
         """
 
     def check(self, experiment: Experiment) -> None:  # noqa: B027  optional
-        """Raises ConfigError for fields that cannot work, before a checkpoint is read."""
+        """Raises ConfigError for fields that do not suit the run, before a checkpoint is read."""
 
     @property
     def chosen_sides(self) -> tuple[Side, ...]:
@@ -71,20 +71,6 @@ class Probe(abc.ABC):
         """
         found = {side: find_denoiser(experiment, side, self.mode) for side in self.chosen_sides}
         return {side: denoiser for side, denoiser in found.items() if denoiser is not None}
-
-
-def check_at_least(flag: str, value: int, least: int) -> None:
-    """Raises ConfigError for a flag below `least`, or above `MOST`."""
-    if value < least:
-        raise ConfigError(f"--{flag}={value} must be {least} or more")
-    if value > MOST:
-        raise ConfigError(f"--{flag}={value} must be at most {MOST}")
-
-
-def check_unit(unit: str) -> None:
-    """Raises ConfigError for an unknown unit."""
-    if unit not in ("token", "word"):
-        raise ConfigError(f"--unit={unit} must be token or word")
 
 
 def unit_spans(text: np.ndarray, unit: Unit, vocab: Vocab) -> list[tuple[int, int]]:

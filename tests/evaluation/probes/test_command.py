@@ -170,12 +170,12 @@ REFUSED = {
     "no language model": (("simcse", "infilling"), "does not train the prediction of tokens"),
     "unknown probe": (
         ("clm", "likelihood"),
-        "--probe=likelihood must be continuation, exact_match, infilling, linear, minimal_pairs",
+        "probe='likelihood' must be continuation, exact_match, infilling, linear, minimal_pairs",
     ),
     "flag without probe": (("clm", "", "--length=8"), "--length needs --probe: add --probe=continuation or"),
-    "flag of another probe": (("clm", "continuation", "--path=x"), "--path has no effect on --probe=continuation"),
+    "flag of another probe": (("clm", "continuation", "--path=x"), "unknown --path: choose one of mode, num_documents"),
     "no pairs": (("clm", "minimal_pairs", "--path="), "--path= cannot be read"),
-    "length": (("clm", "continuation", "--length=1"), "--length=1 must be 2 or more"),
+    "length": (("clm", "continuation", "--length=1"), "--length=1 must be from 2 to"),
     "positions": (("learned", "infilling"), "takes 98 positions, special tokens included, and the model has 40"),
 }
 

@@ -188,8 +188,8 @@ def test_the_command_prints_one_line(cache, tmp_path, monkeypatch, capsys):
     for arguments, message in {
         (f"--path={tmp_path / 'items.jsonl'}",): r"items.jsonl:1 has no 'prompt' or no 'response'",
         ("--order=margin",): r"--order=margin has no effect on a model with a decoder: remove it",
-        ("--order=best",): r"--order=best must be margin, probability, left_to_right, once$",
-        ("--limit=3",): r"--limit has no effect on --probe=exact_match",
+        ("--order=best",): r"--order='best' must be one of '', 'margin'",
+        ("--limit=3",): r"unknown --limit: choose one of mode, path, order",
     }.items():
         with pytest.raises(ConfigError, match=message):
             printed(*arguments)

@@ -9,6 +9,7 @@ import pytest
 from contract.errors import ConfigError
 from data.windows.documents import Documents
 from evaluation.probes.heldout_text import HiddenText, heldout_windows
+from evaluation.probes.probe import ALL
 from evaluation.scorer import LanguageModel, TextScores, find_denoiser, hide, score_texts
 from run.compiled_run import make_run
 from run.sharding import make_reading_mesh
@@ -93,7 +94,7 @@ def text_of(window):
 
 
 def test_windows_are_disjoint_pieces_of_their_document_without_its_first_token(documents):
-    windows = heldout_windows(documents, count=None, places=3, length=50, shortest=2)
+    windows = heldout_windows(documents, count=ALL, places=3, length=50, shortest=2)
     by_document = [[w for w in windows if w.document == k] for k in range(len(documents))]
     assert [len(own) for own in by_document] == [3] * len(documents)  # modules of thousands of bytes
     texts = {documents.tokens(i).astype(np.int32).tobytes() for i in range(len(documents))}
@@ -115,7 +116,7 @@ def test_windows_are_functions_of_the_documents_alone(documents):
 
 
 def test_hidden_spans_leave_a_token_on_both_sides_and_vary(documents):
-    windows = heldout_windows(documents, count=None, places=10, length=12, shortest=10)
+    windows = heldout_windows(documents, count=ALL, places=10, length=12, shortest=10)
     spans = {length: [window.span(length) for window in windows] for length in (1, 8)}
     for length, own in spans.items():
         assert all(start >= 1 and start + length == stop <= 11 for start, stop in own)
@@ -125,12 +126,12 @@ def test_hidden_spans_leave_a_token_on_both_sides_and_vary(documents):
 
 def test_short_documents_are_one_window_and_too_short_ones_are_left_out(documents):
     lengths = [len(documents.tokens(i)) for i in range(len(documents))]
-    windows = heldout_windows(documents, count=None, places=3, length=100_000, shortest=sorted(lengths)[5] - 1)
+    windows = heldout_windows(documents, count=ALL, places=3, length=100_000, shortest=sorted(lengths)[5] - 1)
     assert sorted(len(window.tokens) + 1 for window in windows) == sorted(lengths)[5:]
     assert sorted({window.document for window in windows}) == list(range(len(windows)))
 
 
 def test_a_corpus_without_a_long_enough_document_is_refused_in_one_line(documents):
     with pytest.raises(ConfigError, match="none of the 15 held-out documents has 1000001 tokens, the fewest") as error:
-        heldout_windows(documents, count=None, places=1, length=2_000_000, shortest=1_000_000)
+        heldout_windows(documents, count=ALL, places=1, length=2_000_000, shortest=1_000_000)
     assert "\n" not in str(error.value)

@@ -6,6 +6,7 @@ import pytest
 
 from contract.errors import ConfigError
 from evaluation.probes.minimal_pairs import Pair, draw_pairs, read_pairs
+from evaluation.probes.probe import ALL
 
 PAIR = {"good": "a b", "bad": "b a"}
 
@@ -28,7 +29,7 @@ def test_a_limit_draws_the_same_pairs_of_each_group_every_time():
     drawn = draw_pairs(pairs, 20)
     assert {group: sum(pair.group == group for pair in drawn) for group in "abc"} == {"a": 20, "b": 20, "c": 10}
     places = [int(pair.good) for pair in drawn]
-    assert places == sorted(places) and draw_pairs(pairs, 20) == drawn and draw_pairs(pairs, None) == pairs
+    assert places == sorted(places) and draw_pairs(pairs, 20) == drawn and draw_pairs(pairs, ALL) == pairs
     of_a = [int(pair.good) for pair in drawn if pair.group == "a"]
     assert of_a != list(range(0, 40, 2)) and max(of_a) > 60 and min(of_a) < 30
     assert set(draw_pairs(pairs, 10)) <= set(drawn)
