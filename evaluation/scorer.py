@@ -99,7 +99,6 @@ class LanguageModel:
         examples: Iterable[tuple[int, Example]],
         *,
         text_only: bool = False,
-        positions_per_batch: int = _POSITIONS_PER_BATCH,
         rows_per_batch: int | None = None,
     ) -> Iterator[tuple[int, Example, Scores]]:
         """Yields each of `examples` with its number and its scores; not in order.
@@ -110,14 +109,13 @@ class LanguageModel:
           examples: of the experiment's denoisers, each with a number of the caller, such as that of its text.
           text_only: whether probabilities are among the tokens of text (`text_tokens`) in place of all rows of the
             output table, and the likeliest token among them in place of all tokens but pad.
-          positions_per_batch: about how many positions a batch has. The scores do not depend on it, but for rounding.
-          rows_per_batch: the most rows of a batch, rounded to a multiple of the devices; None: as many as the positions
-            allow.
+          rows_per_batch: the most rows of a batch, rounded to a multiple of the devices; None: as many as fit. The
+            scores do not depend on it, but for rounding.
 
         Raises ConfigError for an example that is longer than the model's learned positions.
         """
         running: tuple[list[tuple[int, Example]], tuple[Array, Array]] | None = None
-        for started, shape, rows in self.batches(examples, positions_per_batch, rows_per_batch):
+        for started, shape, rows in self.batches(examples, rows_per_batch):
             # The next batch is made while the devices compute this one.
             following = started, self._start([example for _, example in started], shape, rows, text_only)
             if running is not None:
@@ -152,14 +150,14 @@ class LanguageModel:
             return _logits(model, self.params, jax.device_put(padded, over_rows))[:rows]
 
     def batches(
-        self, examples: Iterable[tuple[int, Example]], positions: int = _POSITIONS_PER_BATCH, most: int | None = None
+        self, examples: Iterable[tuple[int, Example]], most: int | None = None
     ) -> Iterator[tuple[list[tuple[int, Example]], _Shape, int]]:
         """Yields batches: numbered examples of one padded shape, the shape, and the rows to pad the batch to."""
         model, parts = self.experiment.model, _row_parts(self.mesh)
 
         def rows_of(shape: _Shape) -> int:
             """The most rows of a batch."""
-            rows = positions // (shape.inputs + shape.targets)
+            rows = _POSITIONS_PER_BATCH // (shape.inputs + shape.targets)
             rows = min(rows, _LOGITS_PER_BATCH // (shape.hidden * model.vocab_size), most or rows)
             return max(rows // parts, 1) * parts
 

@@ -33,7 +33,6 @@ _FIELDS = {
     "score": "minimal_pairs: log_likelihood or pseudo_log_likelihood. Default: what the model has.",
     "unit": "minimal_pairs, pseudo_log_likelihood: what is hidden at a time: token or word. Default: token.",
     "mode": "Mode token, such as [S], of the layout. Default: that of the first suitable denoiser.",
-    "limit": "minimal_pairs: the most pairs of a group. Default: all.",
     "num_documents": "Probes of held-out text: the number of documents. Default: 256.",
     "places": "Probes of held-out text: the most windows of a document. Default: 4.",
     "length": "Probes of held-out text: tokens in a window. Default: 96.",

@@ -10,15 +10,13 @@ import codecs
 import dataclasses
 import os
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
-from contract import rng
 from contract.errors import ConfigError
 from data.sources.records import InvalidRecord, read_object, string_field
 from evaluation.probes.probe import (
-    ALL,
     Probe,
     Unit,
     interval_fields,
@@ -35,7 +33,6 @@ Score = Literal["log_likelihood", "pseudo_log_likelihood"]
 _SIDE: dict[Score, Side] = {"log_likelihood": "left", "pseudo_log_likelihood": "both"}
 _UNIT: Unit = "token"
 Line = TypeVar("Line")
-_SEED = rng.seed_bits(0, "minimal pairs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +54,6 @@ class MinimalPairs(Probe):
 
     path: the file.
     group: the key of the pairs' group; None: "group".
-    limit: the most pairs of a group; ALL: all.
     score: one of the two scores. "": both for an encoder-decoder that is trained for both; for a single stack
         log_likelihood if it continues texts, else pseudo_log_likelihood.
     unit: what the pseudo-log-likelihood hides at a time: "token" or "word". "": "token".
@@ -65,7 +61,6 @@ class MinimalPairs(Probe):
 
     path: str | None = None
     group: str | None = None
-    limit: Annotated[int, "[1, 2**31)"] = ALL
     score: Literal["", "log_likelihood", "pseudo_log_likelihood"] = ""
     unit: Literal["", "token", "word"] = ""
 
@@ -87,14 +82,12 @@ class MinimalPairs(Probe):
             )
 
     def measure(self, model, corpora):
-        found = read_pairs(self.path, self.group)
-        pairs = draw_pairs(found, self.limit)
+        pairs = read_pairs(self.path, self.group)
         tokenizer = model.experiment.tokenizer
         texts = [tokenizer.encode(sentence) for pair in pairs for sentence in (pair.good, pair.bad)]
         fields = {
             "path": self.path,
             "pairs": len(pairs),
-            "pairs_in_file": len(found),
             "tokens": sum(map(len, texts)),
             "bytes": sum(len((pair.good + pair.bad).encode()) for pair in pairs),
             "unknown_tokens": int(sum((text == tokenizer.vocab.unk).sum() for text in texts)),
@@ -173,21 +166,6 @@ def read_lines(path: str, make: Callable[[Any], Line], kind: str, keys: str, *, 
     if not found:
         raise ConfigError(f"--{flag}={path} has no {kind}: write one object with {keys} in each line")
     return found
-
-
-def draw_pairs(pairs: list[Pair], limit: int) -> list[Pair]:
-    """Returns at most `limit` pairs of each group, drawn at random but always the same ones, in the order of `pairs`.
-
-    limit: ALL: all pairs.
-    """
-    keys = rng.bits(np.array([_SEED], np.uint64), len(pairs))[0]
-    chosen: list[int] = []
-    by_group: dict[str, list[int]] = {}
-    for i, pair in enumerate(pairs):
-        by_group.setdefault(pair.group, []).append(i)
-    for indices in by_group.values():
-        chosen += sorted(indices, key=lambda i: keys[i])[:limit]
-    return [pairs[i] for i in sorted(chosen)]
 
 
 def _pair(fields, group_field: str | None) -> Pair:

@@ -177,7 +177,7 @@ def test_scores_do_not_depend_on_the_batch(objective, architecture):
     side = "left" if objective == "clm" else "both"
     stops = [len(text) if side == "left" else len(text) - 1 for text in texts]
     examples = [example_of(experiment, side, 1, max(stop, 2), text) for text, stop in zip(texts, stops, strict=True)]
-    together = scored(experiment, params, examples, positions_per_batch=100)
+    together = scored(experiment, params, examples, rows_per_batch=2)
     for example, one in zip(examples, together, strict=True):
         [alone] = scored(experiment, params, [example])
         assert len(one.nats) == len(example.hidden)

@@ -196,13 +196,6 @@ def test_a_pair_of_the_paper_without_the_baseline_is_an_order_with_its_values():
     assert orders_of(make_results({"loss": VALUES}, published=[order]))["good", "other"] == "agrees"
 
 
-def test_a_published_difference_without_a_spread_is_no_order():
-    results = make_results({"loss": VALUES}, published=[paper({"base": 80.0, "good": 99.0})])
-    assert orders_of(results) == {("good", "base"): "no spread published"}
-    [order] = published_orders(results.study, analyse(results)[0])
-    assert order.here == "better" and order.ours.sign == -1
-
-
 def test_an_order_with_a_variant_at_a_floor_are_undecided():
     results = with_outcomes(
         make_results({"loss": VALUES}, published=[paper({"base": 80.0, "good": 81.0}, sd=0.1)]), floors=FLOORS
