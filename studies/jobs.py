@@ -193,6 +193,12 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     }
     start = folder.workdir(f"{job.name}-start") if variant.start is not None else None
     trained = Trained(folder.workdir(job.name), start, fine_tunings)
+    heldout = trained.workdir.config()["corpus"]["heldout"] if variant.main is not None else ""
+    if heldout != plan.heldout_digest_of(job):  # the corpus has changed since
+        raise ConfigError(
+            f"{trained.workdir} held out text with the digest {heldout}, and the study's has "
+            f"{plan.heldout_digest_of(job)}: restore the corpus, or delete the run to train it again"
+        )
     measured = {name: measure.measure(name, trained) for name, measure in measures.items()}
     outcome = Outcome(
         variant=job.variant,
@@ -203,7 +209,7 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
         **(_training(variant, trained) if variant.main is not None else {}),
         swept=swept,
         commands=[run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()],
-        heldout_digest=plan.heldout_digest_of(job),
+        heldout_digest=heldout,
         environment=_environment() | {"hash of the source code": code},
         code="+".join(folder.code_of(job)) or "unknown",
         measured_by=code,

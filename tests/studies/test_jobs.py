@@ -400,6 +400,16 @@ def test_more_seeds_may_be_added(corpus, tmp_path):
     assert (there.study.seeds, there.study.budget.amount, there.overrides) == (3, 512, {})
 
 
+def test_a_run_that_was_trained_on_another_corpus_is_not_measured(finished, tmp_path):
+    study, out = finished
+    folder = StudyFolder(shutil.copytree(out, tmp_path / "copy"))
+    workdir = folder.workdir("slow-seed0")
+    config = workdir.config()
+    workdir.write_config(config | {"corpus": config["corpus"] | {"heldout": "other"}})
+    with pytest.raises(ConfigError, match=r"slow-seed0 held out text with the digest other, and the study's has"):
+        do_job(Job("slow", 0), make_plan(load_study(str(study)), {}), folder)
+
+
 def write_metrics(folder, **line):
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"train": {"steps": 4}}))
