@@ -70,11 +70,7 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "st
         axes.set_xlabel(_AXES[x])
         axes.set_ylabel(f"{'held-out' if split == 'eval' else 'training'} {metric}", parse_math=False)
         axes.grid(alpha=0.3)
-        # Names as they are: matplotlib omits labels that begin with "_" and typesets $...$.
-        legend = axes.legend(axes.get_lines(), [str(k) for k in range(len(curves))])
-        for text, name in zip(legend.get_texts(), curves, strict=True):
-            text.set_parse_math(False)
-            text.set_text(name)
+        axes.legend(axes.get_lines(), [*curves])
 
 
 def import_pyplot() -> Any:

@@ -192,14 +192,6 @@ def throughput() -> dict[str, Any]:
     return dict(kind="throughput", better="higher")
 
 
-def tokens_to_loss(loss: float) -> dict[str, Any]:
-    """Returns the measure of raw tokens until the held-out loss is `loss`, linear between evaluations.
-
-    A run that does not reach the loss has no value, and the report counts such runs.
-    """
-    return dict(kind="tokens_to_loss", loss=float(loss), better="lower")
-
-
 def success_rate(measure: Mapping[str, Any], at: float) -> dict[str, Any]:
     """Returns the measure of the share of seeds that succeed, for a task that a run learns or does not learn.
 
@@ -207,11 +199,6 @@ def success_rate(measure: Mapping[str, Any], at: float) -> dict[str, Any]:
     are better, and at most `at` where lower ones are. A run that diverged or has no value has failed.
     """
     return dict(measure) | dict(success_at=float(at))
-
-
-def samples(*prompts: str) -> dict[str, Any]:
-    """Returns texts that each run generates greedily from the prompts: shown in the report, not compared."""
-    return dict(kind="samples", prompts=prompts)
 
 
 def published(

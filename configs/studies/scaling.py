@@ -5,7 +5,7 @@ One budget is one folder, and python -m train.scaling reads all of them (docs/sc
     for tokens in 5e5 1e6 2e6 4e6; do
       python -m train.ablate --study=configs/studies/scaling.py --out=studies/scaling_$tokens --budget=$tokens
     done
-    python -m train.scaling --study=configs/studies/scaling.py --out='studies/scaling_*' --figure=scaling.svg
+    python -m train.scaling --study=configs/studies/scaling.py --out='studies/scaling_*'
 
 All sizes have one learning rate, which RMS-scaled AdamW multiplies by the RMS of each matrix; it is not tuned for each
 size.

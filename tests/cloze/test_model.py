@@ -106,7 +106,7 @@ def test_show_is_text_and_html(ul2):
 
 def test_batches_are_those_of_training(causal):
     run = make_run(causal.experiment, show_progress=False)
-    for found, expected in zip(causal.batches(start=3), [run._train_dataset[3], run._train_dataset[4]], strict=False):
+    for found, expected in zip(causal.batches(start=3), [run.train_dataset[3], run.train_dataset[4]], strict=False):
         assert {name: array.tolist() for name, array in found.items()} == {
             name: array.tolist() for name, array in expected.items()
         }
