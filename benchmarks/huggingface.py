@@ -331,12 +331,6 @@ def main() -> None:
     for name in names:
         if name not in MODELS:
             raise ConfigError(f"unknown model {name!r}: choose from {', '.join(MODELS)}")
-    try:
-        import safetensors  # noqa: F401
-        import torch  # noqa: F401
-        import transformers  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is not installed: pip install -e '.[interop]'") from error
     for name in names:
         torch_model = random_model(*MODELS[name], seed=0)
         ours = read(torch_model)

@@ -7,7 +7,6 @@ latter with an empty cache folder each:
   training       of each kind of tokenizer, with --vocab_size ids, on random documents of --training_bytes at most; the
                  start and the reading of the corpus are included
   tokenizers     byte, and each of those that were trained
-  filters        each alone, at the value of its paper, and all together
 
 "peak_mb" is the largest resident memory of any one process, in MB. The default corpus is the source of the running
 Python's library with its folders of tests.
@@ -41,17 +40,6 @@ _TRAINING = flags.DEFINE_integer(
     flag_values=_FLAGS,
 )
 
-_FILTERS = {
-    "min_characters": 100,
-    "min_mean_word_length": 3,
-    "max_symbol_fraction": 0.1,
-    "min_punctuated_line_fraction": 0.12,
-    "max_duplicate_line_fraction": 0.3,
-    "max_duplicate_ngram_fraction": 0.15,
-    "min_tokens": 20,
-    "remove_duplicates=exact": "",
-    "remove_duplicates=near": "",
-}
 # Runs a command, and prints the peak of its memory and that of its processes. In a small process, because the peak of a
 # process begins with the memory of the one that starts it.
 _PEAK = """
@@ -78,11 +66,6 @@ def main() -> None:
             _measure_training(folder / name, corpus)
         for name, path in {"byte": "byte", **{name: str(folder / name) for name in _KINDS}}.items():
             _measure(folder, {"measured": "tokenizer", "tokenizer": name}, [*corpus, most, f"--tokenizer={path}"])
-        given = [f"--filters.{field}={value}".removesuffix("=") for field, value in _FILTERS.items()]
-        for flag in given:
-            _measure(folder, {"measured": "filter", "filter": flag.removeprefix("--filters.")}, [*corpus, most, flag])
-        every = [flag for flag in given if not flag.endswith("exact")]
-        _measure(folder, {"measured": "filter", "filter": "all"}, [*corpus, most, *every])
 
 
 def _measure(folder: pathlib.Path, fields: dict[str, object], arguments: list[str]) -> None:
