@@ -258,22 +258,14 @@ class Family(abc.ABC):
     def _named(self, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Returns `tensors` by the class's names: with the prefix, and norms as today's `transformers` names them.
 
-        Folders of the model without a head lack the prefix, and old folders have the names of TensorFlow. Raises
-        ConfigError for a tensor with both names.
+        Folders of the model without a head lack the prefix, and old folders have the names of TensorFlow.
         """
-        has_prefix, names = any(name.startswith(self.prefix) for name in tensors), {}
+        prefix = "" if any(name.startswith(self.prefix) for name in tensors) else self.prefix
+        names = {}
         for name in tensors:
-            other = names.setdefault(("" if has_prefix else self.prefix) + _current(name), name)
-            if other != name:
-                raise ConfigError(f"tensors {other} and {name} are the same parameter: remove one of them")
+            current = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+            names[prefix + current] = name
         return Renamed(tensors, names)
-
-
-def _current(name: str) -> str:
-    for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
-        if name.endswith(old):
-            return name.removesuffix(old) + new
-    return name
 
 
 def to_tensors(params: Params, table: Sequence[Tensor]) -> dict[str, np.ndarray]:
