@@ -71,7 +71,7 @@ class T5(Family):
         if options["scale_decoder_outputs"] is not None:
             scaled = options["scale_decoder_outputs"]
         elif not scaled and "lm_head.weight" not in tensors:
-            raise ConfigError("1 tensor (lm_head.weight) is missing: config.json has tie_word_embeddings=false")
+            raise ConfigError("tensor lm_head.weight is missing: config.json has tie_word_embeddings=false")
         if scaled and not tied:
             raise ConfigError(
                 "tensors shared.weight and lm_head.weight must be equal: config.json scales the logits, which the "

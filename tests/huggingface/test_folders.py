@@ -82,7 +82,7 @@ def test_a_folder_without_architectures_is_the_language_model_of_its_type():
         ("t5_v1_0", dict(num_decoder_layers=2), r"num_decoder_layers=2 is not supported, only 3"),
         ("t5_v1_0", dict(feed_forward_proj="gated-relu"), r"feed_forward_proj='gated-relu' is not supported"),
         ("t5_v1_1", dict(tie_word_embeddings=True), r"shared.weight and lm_head.weight must be equal"),
-        ("t5_v1_0", dict(tie_word_embeddings=False), r"1 tensor \(lm_head.weight\) is missing"),
+        ("t5_v1_0", dict(tie_word_embeddings=False), r"lm_head.weight is missing: config.json has"),
         ("bert", dict(hidden_act="quick_gelu"), r"hidden_act='quick_gelu' is not supported"),
         ("bert", dict(num_attention_heads=5), r"num_attention_heads=5 must divide hidden_size=32"),
         ("bert", dict(quantization_config={"bits": 4}), r"quantization_config is not supported"),
@@ -98,12 +98,10 @@ def test_options_that_models_here_do_not_have_are_refused(name, changes, message
 def test_missing_and_surplus_tensors_are_named_with_their_number():
     tensors = folder("llama")[1]
     without = {name: tensor for name, tensor in tensors.items() if "layers.1.mlp" not in name}
-    assert_refused(
-        r"3 tensors \(model.layers.1.mlp.gate_proj.weight, .*up_proj.weight, .*\) are missing", "llama", without
-    )
-    assert_refused(r"2 tensors \(a, b\) are surplus", "llama", tensors | {"a": np.ones(1), "b": np.ones(1)})
+    assert_refused(r"3 missing tensors: model.layers.1.mlp.gate_proj.weight, .*up_proj.weight, ", "llama", without)
+    assert_refused(r"2 surplus tensors, which .*: a, b$", "llama", tensors | {"a": np.ones(1), "b": np.ones(1)})
     more_layers = tensors | {f"model.layers.3.{k}": np.ones(1) for k in range(9)}
-    assert_refused(r"9 tensors \(model.layers.3.0, .*model.layers.3.3, ...\) are surplus", "llama", more_layers)
+    assert_refused(r"9 surplus tensors, .*: model.layers.3.0, .*model.layers.3.3$", "llama", more_layers)
     assert_refused(
         r"model.embed_tokens.weight has shape \[60, 32\], and config.json gives a model with \[61, 32\]",
         "llama", tensors | {"model.embed_tokens.weight": np.ones((60, 32))},
@@ -136,7 +134,7 @@ def test_folders_of_older_releases_are_read():
     extra = {"bert.pooler.dense.weight": np.ones((32, 32)), "cls.seq_relationship.bias": np.ones(2)}
     extra |= {"bert.embeddings.position_ids": np.arange(24)[None]}
     assert_same(read("bert", tensorflow | extra)[1], read("bert")[1])
-    assert_refused(r"3 tensors .* are surplus", "gpt2", tensors | extra)
+    assert_refused(r"3 surplus tensors", "gpt2", tensors | extra)
 
     rotary = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(4)}
     assert_same(read("llama", folder("llama")[1] | rotary)[1], read("llama")[1])
