@@ -147,18 +147,6 @@ def _program(order, name, rates):
     )
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ([sys.executable, "-c", "raise SystemExit(3)"], "ended with status 3"),
-        ([sys.executable, "-c", "print('fast')"], "and 0 JSON lines"),
-    ],
-)
-def test_commands_without_a_json_line_raise(command, message):
-    with pytest.raises(ConfigError, match=message):
-        measuring.json_lines(command)
-
-
 def test_prepare_measures_a_run_of_data_prepare(tmp_path, capsys):
     (tmp_path / "text").mkdir()
     for k in range(3):
@@ -170,17 +158,3 @@ def test_prepare_measures_a_run_of_data_prepare(tmp_path, capsys):
     assert line["removed"] == {"exact_duplicates": 2} and line["mb_per_second"] >= 0 and line["peak_mb"] > 10
     with pytest.raises(ConfigError, match=r"-m data\.prepare .* failed: \['error: .*--filters\.jaccard=2"):
         prepare._measure(tmp_path, {}, [*arguments, "--filters.jaccard=2"])
-
-
-def test_prepare_measures_the_training_of_a_tokenizer(tmp_path, capsys):
-    name = "wordpiece.json"
-    pytest.importorskip("tokenizers")
-    prepare.parse_flags(prepare._FLAGS, "", ["x", "--vocab_size=500", "--training_bytes=20000"])
-    (tmp_path / "text").mkdir()
-    for k in range(30):
-        words = (f"{'abcdefgh'[i % 8]}{'xyzuvw'[i % k]}word{i * k}" for i in range(100) for k in (3, 5))
-        (tmp_path / "text" / f"{k}.txt").write_text(f"{k} " + " ".join(words))
-    prepare._measure_training(tmp_path / name, ["--source=text", f"--path={tmp_path}/text"])
-    line = json.loads(capsys.readouterr().out)
-    assert (line["measured"], line["tokenizer"]) == ("training", name) and (tmp_path / name).exists()
-    assert 10 < line["documents"] < 27 and line["seconds"] > 0 and line["peak_mb"] > 10

@@ -165,22 +165,6 @@ def test_tensors_that_models_here_lack_must_be_0():
         family.to_params(ones, model, hf_config)
 
 
-def test_position_rows_before_the_first_position():
-    """RoBERTa's pad_token_id + 1 and BART's 2 rows, by hand."""
-    _, tensors = folder("roberta")
-    table = tensors["roberta.embeddings.position_embeddings.weight"]
-    assert table.shape == (26, 32) and not table[:2].any()
-    marked = np.arange(26, dtype=np.float32)[:, None] * np.ones((1, 32), np.float32)
-    name = "roberta.embeddings.position_embeddings.weight"
-    model, params = read("roberta", tensors | {name: marked})
-    assert model.max_length == 24
-    assert params["transformer"]["position_embedder"]["embedding"][:, 0].tolist() == [*range(2, 26)]
-    model, params = read("roberta", tensors | {name: marked}, pad_token_id=4)
-    assert model.max_length == 21
-    assert params["transformer"]["position_embedder"]["embedding"][0, 0] == 5
-    assert folder("bart")[1]["model.decoder.embed_positions.weight"].shape == (26, 32)
-
-
 # What the runs of this project are written as
 
 
@@ -214,23 +198,6 @@ def test_runs_are_written_as_the_class_that_holds_their_model(name, architecture
     shapes = jax.eval_shape(lambda key: folder.family.init_params(folder.model, key), jax.random.key(0))
     assert jax.tree.map(lambda leaf: leaf.shape, shapes) == jax.tree.map(lambda leaf: leaf.shape, folder.params)
     assert folder.family.table(folder.model, config)
-
-
-def test_a_run_of_electra_is_written_as_two_models():
-    both = folders("electra", "encoder_only", **EXACT)
-    assert {name: folder.family.architecture for name, folder in both.items()} == {
-        "discriminator": "ElectraForPreTraining",
-        "generator": "ElectraForMaskedLM",
-    }
-    for folder in both.values():
-        config = folder.family.huggingface_config(folder.model, VOCAB)
-        assert config["embedding_size"] == 32
-        shapes = jax.eval_shape(lambda key, f=folder: f.family.init_params(f.model, key), jax.random.key(0))
-        assert jax.tree.structure(shapes) == jax.tree.structure(folder.params)
-    assert config["hidden_size"] == 16  # the generator's
-    generator = folders("electra", "encoder_only", **LEARNED)["generator"]  # with the tanh formula
-    with pytest.raises(ConfigError, match=r"model.mlp='gelu': ElectraForMaskedLM of transformers has 'exact_gelu'"):
-        generator.family.huggingface_config(generator.model, VOCAB)
 
 
 @pytest.mark.parametrize(

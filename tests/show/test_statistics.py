@@ -3,7 +3,7 @@
 import numpy as np
 
 from show.examples import examples_of, measure
-from show.statistics import Statistic, Totals, compare, formatted, notes
+from show.statistics import Statistic, Totals, compare, notes
 from tests.show.batches import encoder_decoder_chunk
 
 
@@ -40,11 +40,6 @@ def test_differs():
     assert Statistic(0.13, 0.15, 0.0).differs and not Statistic(0.13, 0.15, 0.02).differs
     assert not Statistic(float("nan"), 0.15, 0.0).differs and not Statistic(0.5, None, 0.0).differs
     assert Statistic(0.006, 0.0, 0.005).differs and not Statistic(0.004, 0.0, 0.005).differs
-
-
-def test_text_of_values():
-    values = [formatted("share", 0.1234), formatted("spans", 7.0), formatted("span_length", 2.9)]
-    assert values == ["12.3%", "7.0", "2.90"] and formatted("spans", float("nan")) == "-"
 
 
 def test_notes_explain_short_spans_and_examples_without_scored_tokens(ul2):
