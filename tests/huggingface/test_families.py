@@ -1,4 +1,4 @@
-"""Models of `transformers` with random weights give the same logits, losses and greedy tokens here, both ways."""
+"""Models of `transformers` with random weights give the same logits and losses here, both ways."""
 
 import dataclasses
 import functools
@@ -47,24 +47,19 @@ def models(name):
 def assert_equal(line):
     assert line["max_abs_difference"] < TOLERANCE
     assert line["max_abs_logit"] > 0.3  # the comparison means something
-    assert line.get("greedy_equal", True)
     assert line["loss_difference"] < 1e-5
-
-
-# Greedy tokens of one model for each kind of decoder, because decoding compiles for seconds.
-GREEDY = {*MODELS} - {"t5_v1_0"}
 
 
 @pytest.mark.parametrize("name", [*MODELS, *VARIANTS])
 def test_models_of_transformers_are_the_same_here(name):
-    assert_equal(comparison.compare(*models(name), seed=1, greedy=name in GREEDY))
+    assert_equal(comparison.compare(*models(name), seed=1))
 
 
 @pytest.mark.parametrize("name", [*MODELS, *VARIANTS])
 def test_models_from_here_are_the_same_in_transformers(name):
     ours = comparison.random_params(models(name)[0], seed=2)
     torch_model = comparison.write(ours)
-    assert_equal(comparison.compare(ours, torch_model, seed=3, greedy=name in GREEDY))
+    assert_equal(comparison.compare(ours, torch_model, seed=3))
     again = comparison.read(torch_model)
     assert dataclasses.replace(again.model, dropout_rate=0) == dataclasses.replace(ours.model, dropout_rate=0)
     jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
