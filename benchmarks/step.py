@@ -41,13 +41,7 @@ from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
 from experiment.optimizer import make_optimizer
 from run import sharding
-from run.compiled_run import (
-    abstract_state,
-    check_mesh,
-    compiled_train_step,
-    initial_state,
-    seed_array,
-)
+from run.compiled_run import abstract_state, check_mesh, compiled_train_step, initial_state, seed_array
 from run.memory import abstract_batch, resolve_memory, this_machine
 
 WARM_UP_STEPS = 3

@@ -22,14 +22,7 @@ from evaluation.likelihood import Likelihood
 from evaluation.scorer import LanguageModel
 from evaluation.texts import Text, TextLoss, batch_of, takes_pairs, text_losses, text_windows
 from experiment.experiment import Experiment
-from generate.texts import (
-    Filled,
-    Generated,
-    NamedText,
-    Options,
-    answer_texts,
-    read_texts,
-)
+from generate.texts import Filled, Generated, NamedText, Options, answer_texts, read_texts
 from models.parameters import Params
 from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus, open_corpora

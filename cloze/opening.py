@@ -17,12 +17,7 @@ from experiment.experiment import make_experiment
 from huggingface.convert import default_config, read_model
 from huggingface.folder import is_huggingface_folder
 from run import sharding
-from run.restore import (
-    config_for_reading,
-    load_experiment,
-    load_params,
-    reading_mesh,
-)
+from run.restore import config_for_reading, load_experiment, load_params, reading_mesh
 from train.loop import train_and_evaluate
 
 Config = str | os.PathLike | ConfigDict | Mapping[str, Any]
@@ -73,11 +68,7 @@ def new(config: Config, overrides: Mapping[str, Any] | None = None) -> Model:
 
 
 def train(
-    config: Config,
-    workdir: str | os.PathLike,
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    start_anew: bool = False,
+    config: Config, workdir: str | os.PathLike, overrides: Mapping[str, Any] | None = None, *, start_anew: bool = False
 ) -> Model:
     """Trains as `python -m train.main` does, from the newest checkpoint in `workdir` if there is one.
 

@@ -26,15 +26,7 @@ from files.atomic import check_output, writing
 from generate.fill_masks import candidates_line
 from generate.sample import printable
 from generate.sampling import Request
-from generate.texts import (
-    Filled,
-    Generated,
-    NamedText,
-    Options,
-    answer_texts,
-    read_prompts,
-    read_texts,
-)
+from generate.texts import Filled, Generated, NamedText, Options, answer_texts, read_prompts, read_texts
 from run.restore import language_model, load_experiment, load_params
 from workdir.workdir import Workdir
 

@@ -11,7 +11,7 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab, sentinel_name
 from experiment.experiment import Experiment
 from objectives import Denoiser
-from objectives.algebra.sequences import Sequences
+from objectives.algebra.sequences import Sequences, from_flat
 from objectives.objective import InputsTargets
 from objectives.prompting import Prompting, Task
 from objectives.rows import layout
@@ -133,10 +133,7 @@ def prompt_batch(experiment: Experiment, prompts: Sequence[Prompt], length: int 
 
 def to_sequences(arrays: Sequence[np.ndarray]) -> Sequences:
     """Returns token ids, int32 [n] of different lengths, as the rows of one array."""
-    lengths = np.array([len(array) for array in arrays])
-    tokens = np.zeros((len(arrays), int(lengths.max())), np.int32)
-    tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = np.concatenate(arrays)
-    return Sequences(tokens, lengths)
+    return from_flat(np.concatenate(arrays), np.array([len(array) for array in arrays]))
 
 
 def lay_out_rows(experiment: Experiment, examples: InputsTargets, inputs_length: int, targets_length: int) -> Batch:

@@ -131,12 +131,7 @@ def default_config(path: str, where: str | None = None) -> Path:
 
 
 def read_model(
-    path: str,
-    config: Mapping[str, Any],
-    *,
-    overrides: Mapping[str, Any],
-    is_default_config: bool,
-    where: str,
+    path: str, config: Mapping[str, Any], *, overrides: Mapping[str, Any], is_default_config: bool, where: str
 ) -> "tuple[Experiment, Params, FolderModel | ElectraPair]":
     """Returns the experiment and the parameters of the model in the Hugging Face folder `path`, and the folder.
 

@@ -140,9 +140,6 @@ def test_sentence_types_and_labels_without_names():
     mlm = tiny_experiment("mlm", "encoder_only")
     chunk = encoder_chunk(mlm.tokenizer, ["ab"], ["[CLS]ab[SEP]"], ["[CLS]ab[SEP]"], [1], width=6)
     types = np.asarray([[0, 0, 0, 1, 7, 7]], np.int32)
-    more = {
-        "encoder_token_types": types,
-        "sentence_labels": np.asarray([1], np.int32),
-    }
+    more = {"encoder_token_types": types, "sentence_labels": np.asarray([1], np.int32)}
     [row] = rows_of(mlm, chunk._replace(batch=chunk.batch | more), 0, np.asarray([0]), 1)
     assert row.examples[0].facts.endswith(": 0 masked, 0 random, 1 kept, sentence A 3 positions, B 1, label 1")
