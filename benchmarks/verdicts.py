@@ -2,21 +2,19 @@
 
 Simulates studies of five variants and three measures, normal over seeds, and prints a JSON line for each setting: the
 share of studies with any verdict (without a difference an error; with one, of 2 spreads in one measure, how often it is
-found), and the share of intervals of a difference that contain the true one. "paired" is the method of earlier reports:
-paired t tests, with Holm's correction in each measure alone.
+found), and the share of intervals of a difference that contain the true one.
 """
 
 import collections
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from absl import flags
-from scipy import stats
 
 from command.flags import parse_flags, run_command
-from studies.statistics import ALPHA, Values, compare_each, holm
+from studies.statistics import compare_each
 
 MEASURES = 3
 # name -> the spread of each variant between seeds, the baseline's first; the differences of the others from it.
@@ -46,44 +44,26 @@ def simulate(num_studies: int) -> Iterator[dict[str, Any]]:
         for seeds in (3, 5, 8):
             rng, counts = np.random.default_rng(0), collections.Counter[str]()
             for _ in range(num_studies):
-                found, found_paired = False, False
+                found = False
                 for measure in range(MEASURES):
                     means = np.array([0.0, *effects]) * (measure == 0)
                     samples = rng.normal(means[:, None], np.array(spreads)[:, None], size=(len(spreads), seeds))
                     values = {str(name): dict(enumerate(sample)) for name, sample in enumerate(samples)}
-                    tests, before = compare_each("0", values, families=MEASURES), paired("0", values)
+                    tests = compare_each("0", values, families=MEASURES)
                     for name, mean in list(zip(values, means, strict=True))[1:]:
                         pair = tests[name, "0"]
                         assert pair.low is not None and pair.high is not None
                         counts["covered"] += bool(pair.low <= mean <= pair.high)
                         if bool(mean) == any(effects):
                             found |= pair.sign != 0
-                            found_paired |= before[name] < ALPHA
-                counts.update(found=found, found_paired=found_paired)
+                counts["found"] += found
             yield {
                 "setting": setting,
                 "seeds": seeds,
                 "studies": num_studies,
                 "found": counts["found"] / num_studies,
-                "found_paired": counts["found_paired"] / num_studies,
                 "coverage": counts["covered"] / num_studies / MEASURES / (len(spreads) - 1),
             }
-
-
-def paired(baseline: str, values: Mapping[str, Values]) -> dict[str, float]:
-    """Returns variant -> p of the paired t test against the baseline, with Holm's correction, as of earlier reports.
-
-    p is 1 for fewer than two common seeds and for equal differences.
-    """
-    p = {}
-    for name in values:
-        if name != baseline:
-            seeds = values[name].keys() & values[baseline].keys()
-            pairs = [[values[one][seed] for seed in sorted(seeds)] for one in (name, baseline)]
-            scale = np.abs(pairs).max(initial=0.0) * np.finfo(np.float32).eps
-            is_tested = len(seeds) > 1 and np.ptp(np.subtract(*pairs)) > scale
-            p[name] = float(stats.ttest_rel(*pairs).pvalue) if is_tested else 1.0
-    return dict(zip(p, holm([*p.values()]), strict=True))
 
 
 if __name__ == "__main__":
