@@ -6,6 +6,7 @@ the averaged ones if the run averages (train.ema_decay). ELECTRA has two folders
 """
 
 import dataclasses
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -207,11 +208,9 @@ def around_text(experiment: Experiment) -> AroundText:
     if not model.has_decoder:
         return (vocab.cls,), (vocab.sep,)
     ends = [_end_of_prompt(denoiser, experiment) for denoiser in experiment.denoisers if denoiser.objective.prompting]
-    end = ends[0] if ends else ()
-    for other in ends[1:]:
-        while end != other[len(other) - len(end) :]:
-            end = end[1:]
-    return () if model.has_encoder else (vocab.decoder_start,), end
+    from_the_end = zip(*(reversed(end) for end in ends), strict=False)
+    common = itertools.takewhile(lambda ids: len(set(ids)) == 1, from_the_end)
+    return () if model.has_encoder else (vocab.decoder_start,), tuple(ids[0] for ids in common)[::-1]
 
 
 def _end_of_prompt(denoiser: Denoiser, experiment: Experiment) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import fnmatch
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.sources.files import expand_home
-from files.paths import check_local, list_names, read_text
+from files.paths import check_local, read_text
 
 WeightsDtype = Literal["float32", "bfloat16", "float16"]
 
@@ -65,16 +64,10 @@ class Tensors(Mapping[str, np.ndarray]):
 def is_huggingface_folder(path: str | os.PathLike) -> bool:
     """Returns whether `path` is a folder of Hugging Face's kind, and not the folder of a run.
 
-    The config.json of a run has the sections of configs/base.py. A folder without a config.json is of Hugging Face's
-    kind if it has files of weights.
+    The config.json of a run has the sections of configs/base.py.
     """
     try:
         config = json.loads(read_text(os.path.join(path, "config.json")))
-    except FileNotFoundError:
-        names = []
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            names = list_names(path)
-        return any(fnmatch.filter(names, pattern) for pattern in ("*.safetensors", *_OTHER_WEIGHTS))
     except (OSError, ValueError):
         return False
     return isinstance(config, dict) and not {"data", "model", "train"} <= config.keys()

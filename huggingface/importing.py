@@ -16,7 +16,7 @@ from contract.vocab import DecoderStart, Vocab, sentinel_name
 from data.sources.config import CorpusConfig
 from data.sources.filters import OFF
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
-from huggingface.config_json import Options, check_options
+from huggingface.config_json import check_options
 from huggingface.families import family_of_folder_config
 from huggingface.family import Family
 from huggingface.folder import HuggingFaceFolder, open_folder
@@ -229,9 +229,7 @@ def _own_tokenizer(file: Path, start: DecoderStart) -> Tokenizer:
 
 def _start_id(family: Family, hf_config: Mapping[str, Any]) -> Any:
     """Returns the id that config.json names as the decoder's first; None without a decoder."""
-    return (
-        Options(hf_config, family.defaults, family.option_aliases)[family.start_option] if family.start_option else None
-    )
+    return family.options(hf_config)[family.start_option] if family.start_option else None
 
 
 def _decoder_start_token(family: Family, hf_config: Mapping[str, Any], vocab: Vocab) -> DecoderStart:

@@ -1,5 +1,6 @@
 """The rows on the page: examples as runs of tokens and facts, the use of positions, and attention masks."""
 
+import itertools
 import math
 from typing import NamedTuple
 
@@ -65,15 +66,14 @@ def visible(text: str) -> list[tuple[str, bool]]:
     writing, become Python's escape sequences.
     """
     pieces: list[tuple[str, bool]] = []
-    plain = ""
-    for char in text:
-        if char.isprintable():
-            plain += char
+    for is_printable, group in itertools.groupby(text, str.isprintable):
+        if is_printable:
+            pieces.append(("".join(group), False))
             continue
-        mark = {"\n": "↵", "\t": "⇥"}.get(char, repr(char)[1:-1])
-        pieces += [(plain, False), (mark, True)]
-        plain = char if char in "\n\t" else ""
-    return [piece for piece in [*pieces, (plain, False)] if piece[0]]
+        for char in group:
+            pieces.append(({"\n": "↵", "\t": "⇥"}.get(char, repr(char)[1:-1]), True))
+            pieces += [(char, False)] if char in "\n\t" else []
+    return pieces
 
 
 def _kinds_of_ids(vocab: Vocab) -> np.ndarray:

@@ -82,5 +82,3 @@ def test_folders_of_runs_are_not_hugging_faces(tmp_path):
     with pytest.raises(ConfigError, match="--from=nowhere is not a folder"):
         open_folder(tmp_path / "nowhere", "--from=nowhere")
     assert is_huggingface_folder(make_folder(tmp_path / "f"))
-    (tmp_path / "f" / "config.json").unlink()
-    assert is_huggingface_folder(tmp_path / "f")
