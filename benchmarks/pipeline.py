@@ -29,7 +29,6 @@ from command.flags import parse_flags, run_command
 from configs import base
 from configs.base import corpus as a_corpus
 from contract.batch import Batch
-from contract.errors import ConfigError
 from contract.windows import Windows
 from data.windows.batches import loader
 from experiment.experiment import Experiment, make_experiment
@@ -60,15 +59,13 @@ def make_benchmark_experiment(name: str, **data: Any) -> Experiment:
 
 
 def divided(path: str, count: int) -> dict[str, Any]:
-    """Returns fields of config.data for the text files below `path` as `count` corpora. Raises ConfigError.
+    """Returns fields of config.data for the text files below `path` as `count` corpora.
 
     path: "" for the standard library.
     """
     root = pathlib.Path(path or sysconfig.get_paths()["stdlib"])
-    files = sorted(file for file in root.rglob("*.py" if not path else "*") if file.is_file() and "," not in str(file))
+    files = sorted(file for file in root.rglob("*" if path else "*.py") if file.is_file())
     files = [file for file in files if not {"test", "tests", "site-packages"} & set(file.relative_to(root).parts)]
-    if len(files) < 2 * count:
-        raise ConfigError(f"--path={root} has {len(files)} files, too few for --corpora={count}: name another folder")
     sources = {f"part{k}": a_corpus(source="text", path=",".join(map(str, files[k::count]))) for k in range(count)}
     return dict(source="", path="", sources=sources, on_unreadable="skip")
 
@@ -103,7 +100,6 @@ def measure(name: str) -> dict[str, Any]:
         reader_threads=_THREADS.value,
     )
     measured = tokens_per_second(experiment, _SECONDS.value)
-    data = experiment.data
     return {
         "benchmark": "pipeline",
         "objective": name,
@@ -111,12 +107,9 @@ def measure(name: str) -> dict[str, Any]:
         "slowest_run": round(min(measured)),
         "fastest_run": round(max(measured)),
         "rows": ROWS,
-        "inputs_length": data.inputs_length,
-        "targets_length": data.targets_length,
-        "examples_per_row": data.examples_per_row,
-        "reader_threads": data.reader_threads,
+        "row_length": experiment.data.inputs_length,
+        "reader_threads": experiment.data.reader_threads,
         "cores": os.cpu_count(),
-        "source": _SOURCE.value if _CORPORA.value == 1 else "text",
         "corpora": _CORPORA.value,
     }
 
