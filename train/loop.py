@@ -98,19 +98,28 @@ def train(run: CompiledRun, recorder: Recorder, state: TrainState, start: int, s
         return state
     batches, pending = run.train_batches(start), None
     recorder.restart_clock(start)
-    profile = _Profile(recorder, start, config.profile_steps)
+    # The first step of a start compiles, so the trace begins with the second.
+    traced = range(start + 2, start + 2 + config.profile_steps * (jax.process_index() == 0))
     stop.restart()
     for step in range(start + 1, config.steps + 1):
         began = time.perf_counter()
         batch = next(batches)
         recorder.read(batch, time.perf_counter() - began)
-        profile.before(step)
+        if step in traced[:1]:
+            trace_folder = recorder.workdir.tensorboard
+            if in_bucket(trace_folder):  # the profiler writes to local folders alone
+                trace_folder = tempfile.mkdtemp(prefix="cloze-trace-")
+            jax.profiler.start_trace(trace_folder)
         state, metrics = run.train_step(state, run.to_devices(batch))
         # Report the previous step while the device computes this one, so that the device never waits.
         if pending is not None:
             recorder.report(*pending)
         pending = step, metrics
-        profile.after(step, metrics)
+        if step in traced[-1:]:
+            jax.block_until_ready(metrics)
+            jax.profiler.stop_trace()
+            recorder.display.message(f"steps {traced[0]} to {step} are profiled: tensorboard --logdir={trace_folder}")
+            recorder.restart_clock(step)
         if step == start + 1:
             jax.block_until_ready(metrics)  # exclude compilation from the speed
             recorder.restart_clock(step)
@@ -128,32 +137,3 @@ def train(run: CompiledRun, recorder: Recorder, state: TrainState, start: int, s
         if request == "stop":
             break
     return state
-
-
-class _Profile:
-    """Traces `train.profile_steps` steps for TensorBoard's profile plugin and Perfetto, in process 0 only.
-
-    The first step of a start compiles, so the trace begins with the second.
-    """
-
-    def __init__(self, recorder: Recorder, start: int, steps: int):
-        self._recorder = recorder
-        self._steps = range(start + 2, start + 2 + steps * (jax.process_index() == 0))
-
-    def before(self, step: int) -> None:
-        """Starts the trace if `step` is the first traced step. To be called before the step is dispatched."""
-        if self._steps and step == self._steps[0]:
-            folder = self._recorder.workdir.tensorboard
-            # The profiler writes to local folders alone.
-            self._folder = tempfile.mkdtemp(prefix="cloze-trace-") if in_bucket(folder) else folder
-            jax.profiler.start_trace(self._folder)
-
-    def after(self, step: int, metrics: dict[str, jax.Array]) -> None:
-        """Writes the trace if `step` is the last traced step, once its results are computed."""
-        if self._steps and step == self._steps[-1]:
-            jax.block_until_ready(metrics)
-            jax.profiler.stop_trace()
-            self._recorder.display.message(
-                f"steps {self._steps[0]} to {step} are profiled: tensorboard --logdir={self._folder}"
-            )
-            self._recorder.restart_clock(step)

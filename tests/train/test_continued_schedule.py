@@ -11,8 +11,8 @@ from rich.console import Console
 from contract.errors import ConfigError
 from tests.table import reads_corpus, small_experiment
 from tests.train.small_runs import array_checksums
-from train.continued_schedule import check_schedule, how_to_continue
 from train.loop import train_and_evaluate
+from train.start import check_schedule, how_to_continue
 from workdir.workdir import Workdir
 
 # 0.002 + 0.018 * (1 + cos(pi * (n - 50) / (N - 50))) / 2: the rate of update n of N, computed by hand.
