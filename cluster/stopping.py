@@ -7,9 +7,8 @@ import contextlib
 import itertools
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Literal, Self
 
 import jax
@@ -23,27 +22,6 @@ _STEPS_AHEAD = 2
 _barriers = itertools.count()
 
 Request = Literal["", "save", "stop"]
-
-
-@contextlib.contextmanager
-def signals_deferred() -> Iterator[None]:
-    """Within this context, SIGTERM and Ctrl-C have no effect until its end.
-
-    For what must not be interrupted: Orbax's threads go on writing after an exception in the main thread. Other threads
-    receive no signals, and for them the context does nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    previous = {number: signal.signal(number, lambda n, _: received.append(n)) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        if received:
-            signal.raise_signal(received[0])
 
 
 class StopBarrier:

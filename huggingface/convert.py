@@ -20,7 +20,6 @@ import jax
 import numpy as np
 from absl import flags
 
-from cluster.stopping import signals_deferred
 from command.flags import config_fields, config_overrides, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
@@ -143,8 +142,7 @@ def convert(
                 shutil.copyfile(source.tokenizer_file.parent / name, folder / name)
         written_run = Workdir(folder)
         written_run.write_imported({"from": os.path.basename(os.path.abspath(path)), "folders": source.origins})
-        # After a signal within Orbax, its threads would write into the temporary folder while the folder is removed.
-        with signals_deferred(), written_run.checkpoints(keep=1) as checkpoints:
+        with written_run.checkpoints(keep=1) as checkpoints:
             checkpoints.save(0, {"params": params})
         written_run.write_config(written)
     count = sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -73,9 +73,7 @@ def test_no_test_instance_is_trained_on(name, seed):
 def test_test_instances_are_different_and_sizes_that_have_too_few_are_refused(name):
     test = list(small(name).test())
     assert len(set(test)) == len(test) == 60
-    with pytest.raises(
-        ConfigError, match=r"these sizes have about (\d\d?) .* is 500: set test_size=\1 or less, or larger"
-    ):
+    with pytest.raises(ConfigError, match=r"these sizes have about (\d\d?) .* is 500: set test_size=\1 or less, or larger"):
         list(make_task("selective_copy:length=8,copied=2,symbols=2").test())
 
 
