@@ -77,28 +77,7 @@ class Cluster:
             return cls()
         if 0 < len(missing) < len(given):
             raise ConfigError(f"{missing[0]} is missing: several processes need {', '.join(given)}")
-        late = (
-            f"{'a process' if process_id is None else f'process {process_id}'} has waited {timeout_seconds} s "
-            "(--join_timeout) for the other processes of this run: check that all of them were started, each with an "
-            f"index of its own, and can reach the coordinator {coordinator_address or 'that the environment names'}"
-        )
-        # JAX's service for preemption would replace the handler of SIGTERM, which then has no effect until training
-        # begins.
-        jax.config.update("jax_enable_preemption_service", False)
-        try:
-            with _ends_after(timeout_seconds, late):
-                jax.distributed.initialize(
-                    coordinator_address,
-                    num_processes,
-                    process_id,
-                    local_device_ids=None if "JAX_LOCAL_DEVICE_IDS" in os.environ else local_gpus(os.environ),
-                    # JAX ends the process with a stack of C++ frames after this time.
-                    initialization_timeout=timeout_seconds + 60,
-                    heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
-                )
-        except (RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise ConfigError(f"the processes of this run cannot connect: {reason}") from error
+        _join(coordinator_address, num_processes, process_id, timeout_seconds)
         return cls()
 
     def __enter__(self) -> Self:
@@ -135,23 +114,55 @@ class Cluster:
         again, and if the block has raised the same ConfigError in all processes, they raise it unchanged.
         """
         values: dict[str, Any] = {}
-        if not jax.distributed.is_initialized():
-            yield values
-            return
         error: Exception | None = None
         try:
             yield values
         except Exception as raised:
             error = raised
+        if jax.distributed.is_initialized():
+            self._compare(values, error)
+        if error is not None:
+            raise error
+
+    def _compare(self, values: Mapping[str, Any], error: Exception | None) -> None:
+        """Raises ConfigError if values differ, or another process alone has an error; arguments as in `check_equal`."""
         line = None if error is None else " ".join(str(error).split())
         if error is not None and not isinstance(error, ConfigError):
             line = f"{type(error).__name__}: {line}"
         reports = self.all_gather({"host": socket.gethostname(), "error": line, "values": values})
         is_same_error = all(report["error"] == line for report in reports)
         if error is not None and (is_same_error or not isinstance(error, ConfigError)):
-            raise error
+            return  # it is raised as it is
         if message := describe_difference(reports):
             raise ConfigError(message) from error
+
+
+def _join(
+    coordinator_address: str | None, num_processes: int | None, process_id: int | None, timeout_seconds: int
+) -> None:
+    """Connects this process with the others through JAX. Arguments and errors as of `Cluster.join`."""
+    late = (
+        f"{'a process' if process_id is None else f'process {process_id}'} has waited {timeout_seconds} s "
+        "(--join_timeout) for the other processes of this run: check that all of them were started, each with an "
+        f"index of its own, and can reach the coordinator {coordinator_address or 'that the environment names'}"
+    )
+    # JAX's service for preemption would replace the handler of SIGTERM, which then has no effect until training
+    # begins.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        with _ends_after(timeout_seconds, late):
+            jax.distributed.initialize(
+                coordinator_address,
+                num_processes,
+                process_id,
+                local_device_ids=None if "JAX_LOCAL_DEVICE_IDS" in os.environ else local_gpus(os.environ),
+                # JAX ends the process with a stack of C++ frames after this time.
+                initialization_timeout=timeout_seconds + 60,
+                heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+            )
+    except (RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(f"the processes of this run cannot connect: {reason}") from error
 
 
 def describe_difference(reports: Sequence[Mapping[str, Any]]) -> str:

@@ -17,7 +17,7 @@ from cluster.cluster import key_value_store
 
 _SAME_SIGNAL_SECONDS = 1.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# From a request to the step at which all processes act: see `StopBarrier.reached`.
+# From a request to the step at which all processes act: see `StopBarrier._agreed`.
 _STEPS_AHEAD = 2
 _barriers = itertools.count()
 
@@ -62,20 +62,22 @@ class StopBarrier:
         self._began = self._clock()
 
     def reached(self, step: int) -> Request:
-        """Returns what to do after `step`. To be called after every step, in all processes.
-
-        Several processes agree through the key-value store of JAX's coordination service: the first request names a
-        step _STEPS_AHEAD steps later, and every process reads it there after each step. No process can have passed that
-        step, provided that each waits for the metrics of a step, which all processes compute together, before it calls
-        `reached` for the next one.
-        """
+        """Returns what to do after `step`. To be called after every step, in all processes."""
         request: Request = ""
         if self._signalled_at is not None:
             request = "stop"
         elif jax.process_index() == 0 and self._seconds and self._clock() - self._began >= self._seconds:
             request = "save"
-        if jax.process_count() == 1:
-            return request
+        return request if jax.process_count() == 1 else self._agreed(step, request)
+
+    def _agreed(self, step: int, request: Request) -> Request:
+        """Returns what all processes do after `step`, where this one would do `request`.
+
+        They agree through the key-value store of JAX's coordination service: the first request names a step
+        _STEPS_AHEAD steps later, and every process reads it there after each step. No process can have passed that
+        step, provided that each waits for the metrics of a step, which all processes compute together, before it calls
+        `reached` for the next one.
+        """
         store, folder = key_value_store(), f"{self._folder}/{self._round}/"
         if request:
             with contextlib.suppress(jax.errors.JaxRuntimeError):  # there is a request already

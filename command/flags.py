@@ -90,6 +90,7 @@ def parse_flags(
         print(f"{usage.strip()}\n\nFlags:\n{flag_values.get_help(prefix='  ', include_special_flags=False)}")
         if "config" in flag_values:
             print(f"\n{_config_help(argv)}")
+        sys.stdout.flush()
         sys.exit(0)
     if "config" in flag_values:
         _check_config_file(argv)

@@ -54,41 +54,41 @@ def run_program(main: Callable[[], None], *, memory_remedy: str = "") -> None:
             stream.reconfigure(errors="backslashreplace")
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        try:
-            main()
-        except SystemExit:  # --help
-            sys.stdout.flush()
-            raise
+        main()
         sys.stdout.flush()
-    except ConfigError as error:
-        fail(str(error))
     except BrokenPipeError:
         if not _reader_has_ended():
             raise  # a connection of the program to something else
         # The interpreter flushes the stream when it exits, and would report the same error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
-    except KeyboardInterrupt:
-        _end("stopped by Ctrl-C", 128 + signal.SIGINT)
-    except Terminated:
-        _end("stopped by SIGTERM", 128 + signal.SIGTERM)
-    except OSError as error:
-        message = describe_os_error(error)
-        if message is None:
+    except BaseException as error:
+        message, status = _describe_end(error, memory_remedy)
+        if message is None:  # SystemExit, or an error in the program
             raise
-        if error.filename is None:  # of a file that is open, which Python does not name
-            message = f"standard output or an open file failed: {message}"
-        fail(message)
-    except Exception as error:
-        message = describe_out_of_memory(error)
-        if message is None:
-            raise
-        fail(f"{message}. {memory_remedy}" if memory_remedy else message)
+        _end(message, status)
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def describe_out_of_memory(error: Exception) -> str | None:
+def _describe_end(error: BaseException, memory_remedy: str) -> tuple[str | None, int]:
+    """Returns the line with which an error ends the program, and the status; (None, 1) if it propagates."""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped by Ctrl-C", 128 + signal.SIGINT
+    if isinstance(error, Terminated):
+        return "stopped by SIGTERM", 128 + signal.SIGTERM
+    if isinstance(error, ConfigError):
+        return str(error), 1
+    if isinstance(error, OSError):
+        message = describe_os_error(error)
+        if message and error.filename is None:  # of a file that is open, which Python does not name
+            message = f"standard output or an open file failed: {message}"
+        return message, 1
+    message = describe_out_of_memory(error)
+    return (f"{message}. {memory_remedy}" if message and memory_remedy else message), 1
+
+
+def describe_out_of_memory(error: BaseException) -> str | None:
     """Returns what was out of memory and which allocation failed, in one line; None for an error of another kind."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError):
@@ -103,11 +103,6 @@ def describe_out_of_memory(error: Exception) -> str | None:
     return f"{what} has too little memory: {detail[:300].rstrip('. ')}"
 
 
-def fail(message: str) -> NoReturn:
-    """Prints "error: `message`" to standard error and exits with status 1. Line ends in the message are escaped."""
-    _end(message.replace("\r", "\\r").replace("\n", "\\n"), 1)
-
-
 def plural(count: int, noun: str) -> str:
     """Returns "1 span", "2 spans" or "1,000 spans" for the noun "span"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
@@ -118,7 +113,11 @@ def _terminate(*_) -> None:
 
 
 def _end(message: str, status: int) -> NoReturn:
-    """Prints "error: `message`" to standard error, after standard output's buffer, and exits with `status`."""
+    """Prints "error: `message`" to standard error, after standard output's buffer, and exits with `status`.
+
+    Line ends in the message are escaped.
+    """
+    message = message.replace("\r", "\\r").replace("\n", "\\n")
     for stream, text in ((sys.stdout, ""), (sys.stderr, f"error: {message}\n")):
         try:
             stream.write(text)

@@ -112,18 +112,11 @@ def open_growing(path: str, contents: bytes) -> IO[bytes] | GrowingObject:
     return GrowingObject(path, contents) if in_bucket(path) else open(path, "ab", buffering=0)
 
 
-_PICTURES = (".svg", ".png", ".pdf", ".html")  # which commands write, and write again
-
-
 def check_output(path: str, flag: str = "--out") -> None:
-    """Raises ConfigError if a file cannot be written at `path`, the value of `flag`, or would replace a run's file."""
+    """Raises ConfigError if a file cannot be written at `path`, the value of `flag`."""
     check_local(path, f"{flag}={path}")
     destination, replaces = _destination(path)
     folder = os.path.dirname(destination)
-    if os.path.isfile(destination) and not destination.lower().endswith(_PICTURES):
-        for parent in (folder, *map(str, Path(folder).parents)):
-            if os.path.isfile(f"{parent}/config.json") and os.path.isdir(f"{parent}/checkpoints"):
-                raise ConfigError(f"{flag}={path} would replace a file of the run {parent}: name another file")
     is_writable = os.path.isdir(folder) and os.access(folder if replaces else destination, os.W_OK)
     if not is_writable or os.path.isdir(destination):
         raise ConfigError(f"{flag}={path} cannot be written: name a file in an existing folder")
@@ -161,13 +154,10 @@ def check_new_folder(path: str | os.PathLike, flag: str) -> None:
     if not str(path):
         raise ConfigError(f"{flag} is empty: name a folder")
     check_local(path, where)
-    try:
-        if target.is_symlink() or (target.exists() and not target.is_dir()):
-            raise ConfigError(f"{where} is a file or a link: name a new folder")
-        if target.is_dir() and os.listdir(target):
-            raise ConfigError(f"{where} exists and is not empty: name a new folder")
-    except OSError as error:
-        raise ConfigError(f"{where} cannot be read: {error.strerror or error}") from error
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise ConfigError(f"{where} is a file or a link: name a new folder")
+    if target.is_dir() and os.listdir(target):
+        raise ConfigError(f"{where} exists and is not empty: name a new folder")
 
 
 @contextlib.contextmanager

@@ -58,7 +58,8 @@ def train_and_evaluate(
             check_trackers(experiment.train.trackers)
             check_new_run(workdir)
             lock = stack.enter_context(workdir.lock()) if is_first else None
-        check_shared(workdir, lock)
+        if jax.process_count() > 1:
+            check_shared(workdir, lock)
         with Cluster().check_equal():
             workdir.check_not_lost(start_anew=start_anew)
         checkpoints = stack.enter_context(workdir.checkpoints(keep=experiment.train.keep_checkpoints))

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-
 from cluster.cluster import Cluster
 from contract.errors import ConfigError
 from evaluation.leakage import check_start
@@ -53,12 +51,10 @@ def check_new_run(workdir: Workdir) -> None:
 
 
 def check_shared(workdir: Workdir, lock: str | None) -> None:
-    """Raises ConfigError, the same line in all processes, unless their workdirs are one folder. Nothing is written.
+    """Raises ConfigError, the same line in all of several processes, unless their workdirs are one folder.
 
     lock: the id of the lock of process 0, which the other processes must see. They give None.
     """
-    if jax.process_count() == 1:
-        return
     expected = Cluster().all_gather(lock)[0]
     with Cluster().check_equal():
         if not workdir.sees_lock(expected, seconds=_SHARED_SECONDS):
