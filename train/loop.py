@@ -16,7 +16,7 @@ from run.memory import resolve_memory, this_machine
 from run.step import TrainState
 from train.display import Display
 from train.recorder import Recorder
-from train.start import check_new_run, check_shared, make_start, restore_newest_intact
+from train.start import check_new_run, check_shared, make_start, make_state, restore_newest_intact
 from train.summary import print_summary
 from workdir.run_config import flatten
 from workdir.trackers import check_trackers
@@ -73,7 +73,7 @@ def train_and_evaluate(
                 "model.remat": experiment.model.remat,
                 "train.grad_accum_steps": experiment.train.grad_accum_steps,
             }
-        start, state = restore_newest_intact(run, start)
+        start, state = (restore_newest_intact if start.step else make_state)(run, start)
         if is_first:
             workdir.write_tokenizer(run.experiment.tokenizer)
             workdir.write_config(start.config)

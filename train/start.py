@@ -83,26 +83,30 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints, *, 
     config = experiment.config | {"corpus": corpus}
     if step:
         saved = workdir.config()
-        changes = check_same_run(saved, config)
-        warnings = [f"the run continues with a changed config: {change}" for change in changes]
+        warnings = [f"the run continues with a changed config: {change}" for change in check_same_run(saved, config)]
         warnings += check_schedule(saved, experiment, step)
     else:
-        if workdir.is_imported:
-            raise ConfigError(
-                f"--workdir={workdir} contains a model that train.convert imported, and no run to continue: choose "
-                f"another --workdir, and start from this one with --config.train.init_from={workdir}"
-            )
-        if workdir.has_metrics and workdir.metrics() and not start_anew:
-            try:
-                check_same_run(workdir.config(), config)
-            except ConfigError as error:
-                raise ConfigError(f"{error}, or discard its metrics with --start_anew=True") from error
+        _check_without_checkpoint(workdir, config, start_anew=start_anew)
         warnings = [*check_start(run), *check_init_from(experiment)] if experiment.train.init_from else []
     return Start(workdir, checkpoints, step, config, warnings)
 
 
+def _check_without_checkpoint(workdir: Workdir, config: dict[str, Any], *, start_anew: bool) -> None:
+    """Raises ConfigError if `workdir` has an imported model, or metrics of another run that are not discarded."""
+    if workdir.is_imported:
+        raise ConfigError(
+            f"--workdir={workdir} contains a model that train.convert imported, and no run to continue: choose "
+            f"another --workdir, and start from this one with --config.train.init_from={workdir}"
+        )
+    if workdir.has_metrics and workdir.metrics() and not start_anew:
+        try:
+            check_same_run(workdir.config(), config)
+        except ConfigError as error:
+            raise ConfigError(f"{error}, or discard its metrics with --start_anew=True") from error
+
+
 def restore_newest_intact(run: CompiledRun, start: Start) -> tuple[Start, TrainState]:
-    """Returns the start and the state of the newest checkpoint that is not damaged; without checkpoints, a new state.
+    """Returns the start and the state of the newest checkpoint that is not damaged. There must be a checkpoint.
 
     Damaged checkpoints are renamed, with a warning in the start: the run will save these steps again. Raises
     ConfigError, and renames nothing, if all of them are damaged.
@@ -122,16 +126,14 @@ def restore_newest_intact(run: CompiledRun, start: Start) -> tuple[Start, TrainS
         ]
         changes = {"step": step, "counters": counters, "origin": f"continuing from step {step}"}
         return dataclasses.replace(start, warnings=[*start.warnings, *warnings], **changes), state
-    if damaged:
-        raise ConfigError(
-            f"all checkpoints of --workdir={start.workdir} are damaged, steps {[step for step, *_ in damaged][::-1]} "
-            f"(of step {damaged[0][0]}: {damaged[0][2]}): restore that folder from a copy, or choose another --workdir"
-        )
-    return _new_state(run, start)
+    raise ConfigError(
+        f"all checkpoints of --workdir={start.workdir} are damaged, steps {[step for step, *_ in damaged][::-1]} "
+        f"(of step {damaged[0][0]}: {damaged[0][2]}): restore that folder from a copy, or choose another --workdir"
+    )
 
 
-def _new_state(run: CompiledRun, start: Start) -> tuple[Start, TrainState]:
-    """Returns a state before the first step, possibly with the Transformer of another run (train.init_from)."""
+def make_state(run: CompiledRun, start: Start) -> tuple[Start, TrainState]:
+    """Returns the start and a state before the first step, possibly with the Transformer of `train.init_from`."""
     state, init_from = run.init_state(), run.experiment.train.init_from
     if not init_from:
         return start, state

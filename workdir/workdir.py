@@ -253,9 +253,9 @@ class Workdir:
 
 @contextlib.contextmanager
 def _flock(path: str, contents: bytes) -> Iterator[None]:
-    """Holds flock's lock of a local file, which has `contents` meanwhile. Raises BlockingIOError if it is taken.
+    """Holds flock's lock of a local file, and writes `contents` to it. Raises BlockingIOError if it is taken.
 
-    The file stays, empty: a process that waits for the lock of a deleted file would get one that nobody else sees.
+    The file stays: a process that waits for the lock of a deleted file would get one that nobody else sees.
     """
     end = time.monotonic() + _DYING_SECONDS
     with open(path, "ab", buffering=0) as file:
@@ -270,7 +270,6 @@ def _flock(path: str, contents: bytes) -> Iterator[None]:
         file.truncate(0)
         file.write(contents)
         yield
-        file.truncate(0)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from tests.train.small_runs import array_checksums
 from train import main
 from train.loop import train_and_evaluate
 from workdir.metrics import MetricsWriter
-from workdir.workdir import FIRST_CHECKPOINT_MARKER, Workdir
+from workdir.workdir import FIRST_CHECKPOINT_MARKER, LOCK_FILE, Workdir
 
 STEPS = 24
 TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}
@@ -136,23 +136,28 @@ def test_a_run_continues_from_the_newest_intact_checkpoint(copy, train, uninterr
     assert "damaged" not in train(copy)
 
 
+def files_of(workdir):
+    """The contents of a run's files, but for its lock."""
+    return {path: path.read_bytes() for path in workdir.rglob("*") if path.is_file() and path.name != LOCK_FILE}
+
+
 def test_without_an_intact_checkpoint_the_run_is_refused_and_nothing_changes(copy, train):
     damage(copy, *Workdir(copy).steps())
-    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    before = files_of(copy)
     with pytest.raises(
         ConfigError, match=r"all checkpoints of .* damaged, steps \[6, .* 24\] \(of step 24: .*\): "
     ) as e:
         train(copy)
     assert "\n" not in str(e.value)
-    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+    assert files_of(copy) == before
 
 
 def test_a_run_that_has_lost_its_checkpoints_is_refused_unless_it_is_discarded(copy, train):
     shutil.rmtree(copy / "checkpoints")
-    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match=r"contains a run with metrics up to step 24, but .* --start_anew=True$"):
+    before = files_of(copy)
+    with pytest.raises(ConfigError, match=r"contains a run, but .* --start_anew=True$"):
         train(copy)
-    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+    assert files_of(copy) == before
     train(copy, start_anew=True, **{"seed": 5, "train.steps": 2})
     assert Workdir(copy).config()["seed"] == 5 and Workdir(copy).steps() == [2]
     assert [line["step"] for line in Workdir(copy).metrics("train")] == [1, 2]
