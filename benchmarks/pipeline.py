@@ -131,7 +131,7 @@ def measure(name: str) -> dict[str, Any]:
 
 def main() -> None:
     """Measures each objective, or alternates with --peer, and prints the lines."""
-    objectives = parse_flags(_FLAGS, __doc__, positional=str) or OBJECTIVES
+    objectives = parse_flags(_FLAGS, __doc__, positional=True) or OBJECTIVES
     if not 0 < _SECONDS.value < float("inf"):
         raise ConfigError(f"--seconds={_SECONDS.value} must be above 0 and finite")
     if _FLAGS["peer"].value:

@@ -27,7 +27,6 @@ from contract.errors import ConfigError
 _HEARTBEAT_SECONDS = 60
 # Processes may need hours to build their token stores. The coordination service notices processes that end.
 _EXCHANGE_MILLISECONDS = 24 * 3600 * 1000
-_SHOWN = 3  # differing values in a message
 _ROOT = Path(__file__).parents[1]
 _PACKAGES = ("contract", "files", "models", "objectives", "learners", "data", "experiment", "workdir", "run", "train")
 _exchanges = itertools.count()
@@ -183,10 +182,11 @@ def describe_difference(reports: Sequence[Mapping[str, Any]]) -> str:
             if (field in values, values.get(field)) != (field in expected, expected.get(field))
         ]
         if differing:
-            more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
+            field, more = differing[0], f", and {len(differing) - 1} more differ" if len(differing) > 1 else ""
+            here, there = (json.dumps(given[field]) if field in given else "none" for given in (values, expected))
             return (
-                f"{name} has {_shown(values, differing)}{more}, and {names[0]} has {_shown(expected, differing)}: "
-                "give every process of a run the same config, corpus, code and workdir"
+                f"{name} has {field}={here}, and {names[0]} has {field}={there}{more}: give every process of a run "
+                "the same config, corpus, code and workdir"
             )
     return ""
 
@@ -252,11 +252,6 @@ def _tasks_of_node(environment: Mapping[str, str]) -> tuple[int, int]:
     ]
     node = int(environment.get("SLURM_NODEID", 0))
     return (counts[node], int(environment.get("SLURM_LOCALID", 0))) if node < len(counts) else (1, 0)
-
-
-def _shown(values: Mapping[str, Any], fields: Sequence[str]) -> str:
-    shown = fields[:_SHOWN]
-    return ", ".join(f"{name}={json.dumps(values[name])}" if name in values else f"no {name}" for name in shown)
 
 
 @contextlib.contextmanager

@@ -24,15 +24,13 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from command.program import run_program
 from contract.errors import ConfigError
-
-T = TypeVar("T")
 
 TRAINING_MEMORY = (
     "Raise train.grad_accum_steps or mesh.fsdp, or set model.remat='full'; python -m train.plan with this config and "
@@ -70,17 +68,13 @@ def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) 
 
 
 def parse_flags(
-    flag_values: flags.FlagValues,
-    usage: str,
-    argv: list[str] | None = None,
-    *,
-    positional: Callable[[str], T] | None = None,
-) -> list[T]:
+    flag_values: flags.FlagValues, usage: str, argv: list[str] | None = None, *, positional: bool = False
+) -> list[str]:
     """Parses the command line, sys.argv by default, into `flag_values`, and returns the other arguments.
 
     --help prints `usage`, the flags, and the fields of --config or of every config, and exits.
 
-    positional: the type of the arguments that are not flags; None: the command takes no such arguments.
+    positional: whether the command takes arguments that are not flags.
 
     Raises ConfigError, one line, for an invalid flag, an unexpected argument, an invalid config file or override.
     """
@@ -104,15 +98,9 @@ def parse_flags(
         rest = flag_values(argv)
     except Exception as error:  # a config file is a program and can raise anything
         raise ConfigError(_one_line(error, argv)) from error
-    values = []
-    for argument in rest[1:]:
-        if positional is None:
-            raise ConfigError(f"unexpected argument {argument!r}: flags are written --name=value")
-        try:
-            values.append(positional(argument))
-        except ValueError as error:
-            raise ConfigError(f"argument {argument!r} must be of type {positional.__name__}") from error
-    return values
+    if rest[1:] and not positional:
+        raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
+    return rest[1:]
 
 
 def config_fields(flag_values: flags.FlagValues) -> dict[str, Any]:

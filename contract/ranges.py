@@ -117,8 +117,6 @@ def _power_text(value: float) -> str:
 
 
 def _number(text: str) -> float:
-    if "inf" in text:
-        return float(text)
     base, _, power = text.partition("**")
     if power:
         return -(int(base[1:]) ** int(power)) if base.startswith("-") else int(base) ** int(power)

@@ -17,7 +17,7 @@ from run.evaluation import evaluate
 from run.metrics import Totals, grouped, summarize
 from run.step import TrainState
 from train.display import Display
-from train.start import Start, how_to_continue
+from train.start import Start
 from workdir.metrics import MetricsWriter
 
 
@@ -153,7 +153,6 @@ class Recorder:
         self.display.message(sample)
         self._writer.write_text(step, "sample", sample)
         self.display.message(f"done: {step} steps; config.json, metrics.jsonl and checkpoints are in {self.workdir}")
-        self.display.message(how_to_continue(experiment))
         if experiment.learner.language_model(experiment.params_shapes) is None:
             self.display.message(f"To evaluate: python -m train.evaluate --workdir={self.workdir}")
         else:

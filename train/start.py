@@ -23,8 +23,6 @@ from workdir.workdir import LOCK_FILE, Workdir
 _SHARED_SECONDS = 60.0
 # Of the peak rate, and of the rate: schedules are computed in float32.
 _ROUNDING = 1e-6
-# Schedules whose rates do not depend on the length of a cycle.
-_WITHOUT_END = ("constant", "inverse_sqrt")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,19 +175,6 @@ def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) 
     if steps > end:
         choices += f" or {cycles},{end}-{steps} (then a new warm-up and {optimizer.schedule} schedule)"
     raise ConfigError(f"{length} changes {change}, because the run had {old_steps} steps: set {choices}")
-
-
-def how_to_continue(experiment: Experiment) -> str:
-    """Returns how a run that has ended is made longer, and what its learning rate is then, as a sentence."""
-    optimizer, train = experiment.optimizer, experiment.train
-    field, rate = "train.epochs" if train.epochs else "train.steps", _rate(optimizer, train.steps, train.steps)
-    if optimizer.cycles or optimizer.schedule in _WITHOUT_END:
-        return f"To continue, raise {field}: the learning rate continues at {rate:.6g}"
-    one, steps = f"--config.optimizer.cycles=0-{train.steps}", 2 * train.steps
-    return (
-        f"To continue, raise {field} and choose a learning rate. For {steps} steps: {one} (it stays at {rate:.6g}), or "
-        f"{one},{train.steps}-{steps} (a new warm-up and {optimizer.schedule} schedule)"
-    )
 
 
 def _rate(optimizer: OptimizerConfig, steps: int, step: int) -> float:

@@ -63,8 +63,6 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
         lines["padding"] = f"id {experiment.vocab.pad}, a row added to the vocabulary: {data.tokenizer} has no pad id"
     if experiment.vocab.pad == experiment.vocab.eos:
         lines["padding"] = f"id {experiment.vocab.pad}, which is EOS: data.append_special_tokens=False adds no pad id"
-    if config.ema_decay:
-        lines["average"] = f"evaluations read averaged parameters: train.ema_decay={config.ema_decay:g}"
     if config.epochs:
         lines["steps"] = describe_epochs(experiment, run.train_documents)
     if experiment.learner.language_model(run.state_shapes.params) is not None:

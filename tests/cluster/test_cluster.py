@@ -91,10 +91,10 @@ def report(host, error=None, **values):
             [report("a", x=1, y="s"), report("b", x=2, y="s"), report("c", x=3)],
             f"process 1 (b) has x=2, and process 0 (a) has x=1: {NEEDED}",
         ),
-        ([report("a", x=None), report("b")], f"process 1 (b) has no x, and process 0 (a) has x=null: {NEEDED}"),
+        ([report("a", x=None), report("b")], f"process 1 (b) has x=none, and process 0 (a) has x=null: {NEEDED}"),
         (
-            [report("a", p=1, q=1, r=1, s=1, t=1), report("b", p=2, q=2, r=2, s=2, t=2)],
-            f"process 1 (b) has p=2, q=2, r=2 and 2 more, and process 0 (a) has p=1, q=1, r=1: {NEEDED}",
+            [report("a", p=1, q=1, r=1), report("b", p=2, q=2, r=2)],
+            f"process 1 (b) has p=2, and process 0 (a) has p=1, and 2 more differ: {NEEDED}",
         ),
         ([report("a", x=1), report("b", "data.path='x' is missing")], "process 1 (b): data.path='x' is missing"),
     ],

@@ -14,11 +14,11 @@ from evaluation import __main__ as evaluate
 from experiment.experiment import make_experiment
 from tests.in_process import run_here
 from tests.table import reads_corpus, small_config
-from tests.train.small_runs import array_checksums
+from tests.train.small_runs import array_checksums, files_of
 from train import main
 from train.loop import train_and_evaluate
 from workdir.metrics import MetricsWriter
-from workdir.workdir import FIRST_CHECKPOINT_MARKER, LOCK_FILE, Workdir
+from workdir.workdir import FIRST_CHECKPOINT_MARKER, Workdir
 
 STEPS = 24
 TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}
@@ -134,11 +134,6 @@ def test_a_run_continues_from_the_newest_intact_checkpoint(copy, train, uninterr
     assert {path.name for path in (copy / "checkpoints").iterdir()} >= {"12", "18", "24", "damaged-18", "damaged-24"}
     assert_same_run(copy, uninterrupted)
     assert "damaged" not in train(copy)
-
-
-def files_of(workdir):
-    """The contents of a run's files, but for its lock."""
-    return {path: path.read_bytes() for path in workdir.rglob("*") if path.is_file() and path.name != LOCK_FILE}
 
 
 def test_without_an_intact_checkpoint_the_run_is_refused_and_nothing_changes(copy, train):
