@@ -200,17 +200,12 @@ def copy_file(source: PathLike, target: PathLike) -> None:
 
 
 def copy_folder(folder: PathLike, target: PathLike) -> None:
-    """Writes the files of a folder, at any depth, to the folder `target`, of which one at most is in a bucket."""
-    if in_bucket(folder):
-        root = absolute(folder).partition("://")[2]
-        names = [key.removeprefix(f"{root}/") for key in _call("find", folder)]
-    else:
-        paths = (os.path.join(parent, name) for parent, _, files in os.walk(folder) for name in files)
-        names = [os.path.relpath(path, folder) for path in paths]
-    for name in names:
-        copy = os.path.join(target, name)
-        make_folder(os.path.dirname(copy))
-        copy_file(os.path.join(folder, name), copy)
+    """Writes the files of a folder, at any depth, to the folder `target`. One of both is in a bucket."""
+    with _naming(target if in_bucket(target) else folder):
+        if in_bucket(target):
+            _fs(target).put(f"{folder}/", absolute(target), recursive=True)
+        else:
+            _fs(folder).get(f"{absolute(folder)}/", os.fspath(target), recursive=True)
 
 
 def rename_folder(folder: PathLike, target: PathLike) -> None:
@@ -218,10 +213,7 @@ def rename_folder(folder: PathLike, target: PathLike) -> None:
     if not in_bucket(folder):
         os.rename(folder, target)
         return
-    root, scheme = absolute(folder), os.fspath(folder).partition("://")[0]
-    for key in _call("find", folder):
-        source = f"{scheme}://{key}"
-        copy_file(source, absolute(target) + source.removeprefix(root))
+    _call("copy", folder, absolute(target), recursive=True)
     remove_folder(folder)
 
 
