@@ -113,7 +113,7 @@ def open_growing(path: str, contents: bytes) -> IO[bytes] | GrowingObject:
 
 
 def check_output(path: str, flag: str = "--out") -> None:
-    """Raises ConfigError unless `path`, the value of `flag`, is a file or a new name in a folder that can be written."""
+    """Raises ConfigError unless `path`, the value of `flag`, is a file or a new name in a writable folder."""
     check_local(path, f"{flag}={path}")
     destination = _destination(path)
     is_file = os.path.isfile(destination) or not os.path.exists(destination)

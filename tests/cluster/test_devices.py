@@ -81,9 +81,3 @@ def test_a_folder_or_no_cache_by_environment_stays(config, tmp_path):
     config.update("jax_enable_compilation_cache", False)
     use_compilation_cache(str(tmp_path / "new"))
     assert config.jax_compilation_cache_dir is None and not (tmp_path / "new").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_not_used(config, tmp_path):
-    (tmp_path / "file").write_text("")
-    use_compilation_cache(str(tmp_path / "file"))
-    assert config.jax_compilation_cache_dir is None
