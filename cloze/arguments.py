@@ -15,9 +15,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Flags that are arguments of the functions and methods of this package.
-_ARGUMENTS = (
-    r"--(?=(mode|step|max_tokens|temperature|top_k|top_p|num_samples|seed|batch_size|workdir|config|start_anew)\b)"
-)
+_ARGUMENTS = r"--(?=(mode|step|max_tokens|temperature|top_k|top_p|num_samples|seed|batch_size|workdir|config)\b)"
 
 
 def named_as_arguments(function: Callable[P, T]) -> Callable[P, T]:

@@ -4,7 +4,6 @@ This room alone uses jax.distributed.
 """
 
 import contextlib
-import hashlib
 import itertools
 import json
 import os
@@ -13,7 +12,6 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,8 +25,6 @@ from contract.errors import ConfigError
 _HEARTBEAT_SECONDS = 60
 # Processes may need hours to build their token stores. The coordination service notices processes that end.
 _EXCHANGE_MILLISECONDS = 24 * 3600 * 1000
-_ROOT = Path(__file__).parents[1]
-_PACKAGES = ("contract", "files", "models", "objectives", "learners", "data", "experiment", "workdir", "run", "train")
 _exchanges = itertools.count()
 
 
@@ -186,7 +182,7 @@ def describe_difference(reports: Sequence[Mapping[str, Any]]) -> str:
             here, there = (json.dumps(given[field]) if field in given else "none" for given in (values, expected))
             return (
                 f"{name} has {field}={here}, and {names[0]} has {field}={there}{more}: give every process of a run "
-                "the same config, corpus, code and workdir"
+                "the same config, corpus, versions and workdir"
             )
     return ""
 
@@ -194,15 +190,6 @@ def describe_difference(reports: Sequence[Mapping[str, Any]]) -> str:
 def key_value_store() -> Any:
     """Returns the client of JAX's coordination service, which processes have that have joined."""
     return distributed.global_state.client
-
-
-def code_digest() -> str:
-    """Returns a hash of the source files of this project's packages, names included."""
-    digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(path for package in _PACKAGES for path in (_ROOT / package).rglob("*.py")):
-        source = path.read_bytes()
-        digest.update(f"{path.relative_to(_ROOT).as_posix()} {len(source)}\n".encode() + source)
-    return digest.hexdigest()
 
 
 def describes_several_processes(environment: Mapping[str, str]) -> bool:

@@ -32,16 +32,13 @@ _LOGIN = {
 _REMEDIES = {
     errno.ENOENT: "name a file in an existing folder",
     errno.ENOTDIR: "name a file in an existing folder",
-    errno.EISDIR: "name a file, not a folder",
     errno.ENOSPC: "free space on that disk, or choose a folder on another one",
     errno.EDQUOT: "delete files, or choose a folder with another quota",
-    errno.EFBIG: "raise the limit of file sizes (ulimit -f), or choose a folder on another disk",
     errno.EROFS: "choose a folder that can be written",
     errno.EACCES: "change the permissions, or choose another folder",
     errno.EPERM: "change the permissions, or choose another folder",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.EIO: "check the disk, or the network to it",
-    errno.ESTALE: "check the network file system, then run the command again",
 }
 
 PathLike = str | os.PathLike

@@ -23,9 +23,7 @@ from workdir.trackers import check_trackers
 from workdir.workdir import Workdir
 
 
-def train_and_evaluate(
-    experiment: Experiment, workdir: Workdir | str, *, console: Console | None = None, start_anew: bool = False
-) -> bool:
+def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, console: Console | None = None) -> bool:
     """Trains to `train.steps` or `train.epochs`, from the newest checkpoint in `workdir` if there is one.
 
     Leaves config.json, metrics.jsonl, checkpoints/ and the files of trackers, such as tensorboard/, in `workdir`, which
@@ -35,8 +33,6 @@ def train_and_evaluate(
       experiment: the run's.
       workdir: the folder of the run.
       console: where progress is printed; standard output by default.
-      start_anew: whether a run in `workdir` that has no checkpoint is discarded if it lost its checkpoints or has
-        another config.
 
     Returns whether the run made all of its steps; False after a signal to stop, once its checkpoint is saved. Raises
     ConfigError where the workdir cannot be written, is in use by another process, contains another run or is not that
@@ -61,13 +57,13 @@ def train_and_evaluate(
         if jax.process_count() > 1:
             check_shared(workdir, lock)
         with Cluster().check_equal():
-            workdir.check_not_lost(start_anew=start_anew)
+            workdir.check_not_lost()
         checkpoints = stack.enter_context(workdir.checkpoints(keep=experiment.train.keep_checkpoints))
         with Cluster().check_equal() as same_everywhere:
             saved = workdir.config() if checkpoints.steps() else None
             experiment = resolve_memory(experiment, this_machine(), saved=saved)
             run = make_run(experiment, show_progress=console is None)
-            start = make_start(run, workdir, checkpoints, start_anew=start_anew)
+            start = make_start(run, workdir, checkpoints)
             same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {
                 "checkpoints": checkpoints.steps(),
                 "model.remat": experiment.model.remat,

@@ -62,10 +62,8 @@ def check_shared(workdir: Workdir, lock: str | None) -> None:
             )
 
 
-def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints, *, start_anew: bool = False) -> Start:
+def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints) -> Start:
     """Returns the start of `run` in `workdir` from the newest checkpoint, and writes nothing.
-
-    start_anew: whether a run in `workdir` that has no checkpoint may have another config: its metrics are discarded.
 
     Raises ConfigError if the workdir contains another run or an imported model, if the learning rate of a continued run
     would change without a choice (check_schedule), if held-out text of a new run is training text of the
@@ -84,23 +82,15 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints, *, 
         warnings = [f"the run continues with a changed config: {change}" for change in check_same_run(saved, config)]
         warnings += check_schedule(saved, experiment, step)
     else:
-        _check_without_checkpoint(workdir, config, start_anew=start_anew)
+        if workdir.is_imported:
+            raise ConfigError(
+                f"--workdir={workdir} contains a model that train.convert imported, and no run to continue: choose "
+                f"another --workdir, and start from this one with --config.train.init_from={workdir}"
+            )
+        if workdir.has_metrics and workdir.metrics():
+            check_same_run(workdir.config(), config)
         warnings = [*check_start(run), *check_init_from(experiment)] if experiment.train.init_from else []
     return Start(workdir, checkpoints, step, config, warnings)
-
-
-def _check_without_checkpoint(workdir: Workdir, config: dict[str, Any], *, start_anew: bool) -> None:
-    """Raises ConfigError if `workdir` has an imported model, or metrics of another run that are not discarded."""
-    if workdir.is_imported:
-        raise ConfigError(
-            f"--workdir={workdir} contains a model that train.convert imported, and no run to continue: choose "
-            f"another --workdir, and start from this one with --config.train.init_from={workdir}"
-        )
-    if workdir.has_metrics and workdir.metrics() and not start_anew:
-        try:
-            check_same_run(workdir.config(), config)
-        except ConfigError as error:
-            raise ConfigError(f"{error}, or discard its metrics with --start_anew=True") from error
 
 
 def restore_newest_intact(run: CompiledRun, start: Start) -> tuple[Start, TrainState]:

@@ -168,24 +168,15 @@ class Workdir:
         """Whether the run has made all of its steps."""
         return self.has_config and max(self.steps(), default=-1) >= self.config()["train"]["steps"]
 
-    def check_not_lost(self, *, start_anew: bool) -> None:
+    def check_not_lost(self) -> None:
         """Raises ConfigError if a run here has lost its checkpoints, so that starting it again would discard it.
 
         A run that was killed before its first checkpoint starts again from step 0.
-
-        start_anew: whether a run without checkpoints is discarded. Raises ConfigError if it has one.
         """
-        steps = self.steps()
-        if steps and start_anew and not self.is_imported:
-            raise ConfigError(
-                f"--start_anew=True: --workdir={self} has a checkpoint of step {steps[-1]}: remove the flag to "
-                f"continue from it, or choose another --workdir, or delete {self}"
-            )
-        if not steps and not start_anew and exists(self._join(FIRST_CHECKPOINT_MARKER)):
+        if exists(self._join(FIRST_CHECKPOINT_MARKER)) and not self.steps():
             raise ConfigError(
                 f"--workdir={self} contains a run, but {self._join('checkpoints')} has no checkpoint any more: put it "
-                f"back, choose another --workdir, or discard the run: delete {self}, or start from step 0 with "
-                "--start_anew=True"
+                f"back, choose another --workdir, or delete {self} to discard the run"
             )
 
     def _mark_first_checkpoint(self) -> None:

@@ -1,16 +1,12 @@
 """How processes join, what they compare, and the steps at which they save and stop."""
 
-import pathlib
-import shutil
 import signal
 import socket
 
 import pytest
 
-from cluster import cluster
 from cluster.cluster import (
     Cluster,
-    code_digest,
     describe_difference,
     describes_several_processes,
     local_gpus,
@@ -76,7 +72,7 @@ def test_some_of_the_values_that_describe_processes_are_an_error():
         Cluster.join(None, 2, 0, multi_host=False, timeout_seconds=5)
 
 
-NEEDED = "give every process of a run the same config, corpus, code and workdir"
+NEEDED = "give every process of a run the same config, corpus, versions and workdir"
 
 
 def report(host, error=None, **values):
@@ -192,14 +188,3 @@ def test_the_first_signal_requests_a_stop_and_the_second_is_as_before(number, mo
             assert before == ["signal"]
     finally:
         signal.signal(number, previous)
-
-
-def test_the_code_digest_changes_with_any_source_file(tmp_path, monkeypatch):
-    for package in ("contract", "objectives"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(cluster, "_ROOT", pathlib.Path(tmp_path))
-    same = code_digest()
-    assert same == code_digest()
-    with open(tmp_path / "objectives" / "algebra" / "noise.py", "a") as file:
-        file.write("# a later version\n")
-    assert code_digest() != same

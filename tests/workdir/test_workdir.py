@@ -95,17 +95,14 @@ def test_a_field_that_a_config_lacks_has_its_default_and_a_note_says_so(trained_
     assert capsys.readouterr().err == f"note: {tmp_path}/config.json lacks model.norm_epsilon: it is 1e-06\n"
 
 
-def test_a_run_without_checkpoints_is_refused_if_it_had_one_and_unless_it_is_discarded(trained_run, tmp_path):
+def test_a_run_without_checkpoints_is_refused_if_it_had_one(trained_run, tmp_path):
     run = shutil.copytree(trained_run("decoder_only"), tmp_path / "run")
     workdir = Workdir(run)
-    workdir.check_not_lost(start_anew=False)
-    with pytest.raises(ConfigError, match=r"^--start_anew=True: .* has a checkpoint of step 4: remove the flag"):
-        workdir.check_not_lost(start_anew=True)
+    workdir.check_not_lost()
     shutil.rmtree(run / "checkpoints")
     message = r"contains a run, but .*/checkpoints has no checkpoint any more: put it back"
     with pytest.raises(ConfigError, match=message) as error:
-        workdir.check_not_lost(start_anew=False)
-    assert str(error.value).endswith("--start_anew=True") and "\n" not in str(error.value)
-    workdir.check_not_lost(start_anew=True)
+        workdir.check_not_lost()
+    assert "\n" not in str(error.value)
     (run / FIRST_CHECKPOINT_MARKER).unlink()  # as of a run that was killed before its first checkpoint
-    workdir.check_not_lost(start_anew=False)
+    workdir.check_not_lost()
