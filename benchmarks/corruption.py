@@ -95,7 +95,7 @@ def tokens_per_second(experiment: Experiment, text: np.ndarray) -> list[float]:
 
 def main() -> None:
     """Measures each objective and prints its line."""
-    names = parse_flags(_FLAGS, __doc__, positional=str) or every_variant()
+    names = parse_flags(_FLAGS, __doc__, positional=True) or every_variant()
     if hasattr(os, "sched_setaffinity"):  # not on macOS; this NumPy code uses one thread anyway
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     for name in names:

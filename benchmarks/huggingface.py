@@ -262,7 +262,7 @@ def compare(ours: Ours, torch_model: Any, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Prints the lines of the models on the command line."""
-    names = parse_flags(_FLAGS, __doc__, positional=str) or list(MODELS)
+    names = parse_flags(_FLAGS, __doc__, positional=True) or list(MODELS)
     for name in names:
         if name not in MODELS:
             raise ConfigError(f"unknown model {name!r}: choose from {', '.join(MODELS)}")

@@ -187,7 +187,7 @@ def measure(make_forms: Callable[[], Forms], topology: str = "") -> dict[str, An
 
 def main() -> None:
     """Measures or compiles each operation and prints its line."""
-    names = parse_flags(_FLAGS, __doc__, positional=str) or list(OPERATIONS)
+    names = parse_flags(_FLAGS, __doc__, positional=True) or list(OPERATIONS)
     for name in names:
         if name not in OPERATIONS:
             raise ConfigError(f"operation {name!r} is unknown: use {', '.join(OPERATIONS)}")

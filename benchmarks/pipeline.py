@@ -116,7 +116,7 @@ def measure(name: str) -> dict[str, Any]:
 
 def main() -> None:
     """Measures each objective, or alternates with --peer, and prints the lines."""
-    objectives = parse_flags(_FLAGS, __doc__, positional=str) or OBJECTIVES
+    objectives = parse_flags(_FLAGS, __doc__, positional=True) or OBJECTIVES
     if _FLAGS["peer"].value:
         lines = peer_lines("benchmarks.pipeline", _FLAGS, rate="raw_tokens_per_second")
     else:

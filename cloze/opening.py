@@ -68,22 +68,20 @@ def new(config: Config, overrides: Mapping[str, Any] | None = None) -> Model:
 
 
 def train(
-    config: Config, workdir: str | os.PathLike, overrides: Mapping[str, Any] | None = None, *, start_anew: bool = False
+    config: Config, workdir: str | os.PathLike, overrides: Mapping[str, Any] | None = None
 ) -> Model:
     """Trains as `python -m train.main` does, from the newest checkpoint in `workdir` if there is one.
 
     Args:
       config, overrides: as for `new`.
       workdir: the folder of the run.
-      start_anew: whether a run in `workdir` that has no checkpoint is discarded if it lost its checkpoints or has
-        another config.
 
     Returns the model of the newest checkpoint.
 
     Raises ConfigError as train.main does.
     """
     _set_up_jax()
-    train_and_evaluate(make_experiment(_read(config, overrides)[0]), os.fspath(workdir), start_anew=start_anew)
+    train_and_evaluate(make_experiment(_read(config, overrides)[0]), os.fspath(workdir))
     return load(workdir)
 
 

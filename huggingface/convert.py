@@ -20,7 +20,6 @@ import jax
 import numpy as np
 from absl import flags
 
-from cluster.stopping import signals_deferred
 from command.flags import config_fields, config_overrides, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
@@ -94,8 +93,7 @@ def main() -> None:
                 shutil.copyfile(source.tokenizer_file.parent / name, folder / name)
         run, origins = Workdir(folder), {name: part.origin for name, part in parts.items()}
         run.write_imported({"from": os.path.basename(os.path.abspath(path)), "folders": origins})
-        # After a signal within Orbax, its threads would write into the temporary folder while the folder is removed.
-        with signals_deferred(), run.checkpoints(keep=1) as checkpoints:
+        with run.checkpoints(keep=1) as checkpoints:
             checkpoints.save(0, {"params": params})
         run.write_config(written)
     for note in (note for part in parts.values() for note in part.notes):

@@ -41,7 +41,7 @@ Curves = dict[str, tuple[list[float], list[float]]]  # name -> values of the hor
 
 def main() -> None:
     """Reads the command line and writes the figure."""
-    runs = parse_flags(_FLAGS, __doc__, positional=str)
+    runs = parse_flags(_FLAGS, __doc__, positional=True)
     if not runs:
         raise ConfigError("RUN is missing: name the folder of a run, as in python -m train.plot runs/ul2 --out=a.svg")
     plot(runs, _OUT.value, metric=_METRIC.value, split=_SPLIT.value, x=_X.value)
