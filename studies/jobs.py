@@ -18,11 +18,10 @@ import jax
 from command.flags import TRAINING_MEMORY, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from studies.code import digest_of, source_files
 from studies.dry_run import clock
 from studies.measures import TOTALS, FineTuning, Measure, Measured, Trained
 from studies.plan import VALIDATION, Job, Plan, PlannedRun, VariantPlan, sweep_jobs, with_fields
-from studies.results import Curve, Outcome, StudyFolder
+from studies.results import Curve, Outcome, StudyFolder, digest_of, source_files
 from train.loop import train_and_evaluate
 from train.recorder import DivergedError
 
@@ -241,7 +240,6 @@ def _numbers(measured: Mapping[str, Measured]) -> dict[str, Any]:
     values = {name: found.value for name, found in measured.items() if is_finite(found.value)}
     return {
         "values": values,
-        "without_value": [name for name in measured if name not in values],
         "margins": {name: found.margin for name, found in measured.items() if is_finite(found.margin)},
         "floors": {name: found for name, found in floors.items() if found},
     }

@@ -1,7 +1,7 @@
 """What a study leaves in its folder, and its reader.
 
 DIR/study.json                   a StudyFile: the study and the config of every run, as resolved
-DIR/code/DIGEST.zip              the source code (studies/code.py) with which the study began or was continued
+DIR/code/DIGEST.zip              the source code (source_files) with which the study began or was continued
 DIR/code/VARIANT-seed0.txt       the digests of the code that trained a run
 DIR/runs/VARIANT-seed0/          a run's workdir; VARIANT-seed0-start: of its start; VARIANT-seed0-MEASURE: of a
                                      fine-tuning, and of one without pre-training, VARIANT being no_pretraining
@@ -12,9 +12,12 @@ DIR/report.md, figures/          the report
 
 import contextlib
 import dataclasses
+import hashlib
+import io
 import json
 import math
 import os
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -23,7 +26,6 @@ from contract.errors import ConfigError
 from experiment.config import from_mapping
 from files.atomic import read_json, write_bytes, write_json, write_text
 from files.paths import check_local
-from studies.code import archive_of, digest_of, source_files
 from studies.plan import Job, Plan, jobs_of
 from studies.study import Study
 from workdir.run_config import flatten
@@ -31,6 +33,33 @@ from workdir.workdir import Workdir
 
 T = TypeVar("T")
 _OTHER_OUT = "choose another --out"
+_ROOT = Path(__file__).parent.parent
+# What trains and measures a run. Configs are not among them: study.json has those of every run, as resolved.
+_PACKAGES = ("cluster", "command", "contract", "data", "evaluation", "experiment", "files", "generate", "huggingface")
+_PACKAGES += ("learners", "models", "objectives", "run", "studies", "train", "workdir")
+
+
+def source_files() -> dict[str, bytes]:
+    """Returns the Python files that train and measure runs: path within the project -> contents."""
+    paths = sorted(path for package in _PACKAGES for path in (_ROOT / package).rglob("*.py"))
+    return {path.relative_to(_ROOT).as_posix(): path.read_bytes() for path in paths}
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """Returns a hash of `source_files`, names included."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, contents in files.items():
+        digest.update(f"{name} {len(contents)}\n".encode() + contents)
+    return digest.hexdigest()
+
+
+def archive_of(files: Mapping[str, bytes]) -> bytes:
+    """Returns a zip file of `source_files`. Equal files give equal archives."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, contents in files.items():
+            out.writestr(zipfile.ZipInfo(name), contents, zipfile.ZIP_DEFLATED)  # without the time of the file
+    return archive.getvalue()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +80,8 @@ class Outcome:
       state: "failed" and "diverged" (its gradients were not finite) are of the last try; "damaged" is an outcome that
         cannot be read; "unfinished" and "missing" have no outcome.
       reason: why the run is not complete, one line.
-      values: measure -> value. A measure without a finite value, such as a loss that was not reached, is absent, and
-        is in `without_value`. A sweep's run has the first measure alone, on validation text.
+      values: measure -> value. A measure without a finite value is absent. A sweep's run has the first measure alone,
+        on validation text.
       curve: the run's own held-out loss.
       num_params: parameters of the trained model, those of the learner's heads included.
       steps, raw_tokens, flops: totals of the training; of a variant with a start, both stages.
@@ -90,7 +119,6 @@ class Outcome:
     code: str = ""
     measured_by: str = ""
     config_digest: str = ""
-    without_value: Sequence[str] = ()
 
     @property
     def version(self) -> str:

@@ -117,6 +117,7 @@ class MinimalPairs(Probe):
         names, groups = np.unique([pair.group for pair in pairs], return_inverse=True)
         fields = {"denoiser": denoiser.name} | ({"unit": unit} if score == "pseudo_log_likelihood" else {})
         fields |= _with_spread(values, groups)
+        fields["floors"] = {"chance": 0.5}
         fields["ties"] = int((difference == 0).sum())
         fields["groups"] = {
             str(name): {"pairs": len(own)} | _with_spread(own, np.zeros(len(own), int))

@@ -175,7 +175,7 @@ def with_interval(
 def interval_fields(unit: str) -> dict[str, Any]:
     """Returns the JSON fields that describe the intervals. unit: what is resampled, such as "documents"."""
     return {
-        "interval": f"{CONFIDENCE:.0%}, BCa bootstrap over {unit}",
+        "interval": f"{CONFIDENCE:.0%}, bootstrap over {unit}: BCa, or percentiles for more than {_MOST_FOR_BCA}",
         "resamples": NUM_RESAMPLES,
         "bootstrap_seed": SEED,
     }

@@ -18,12 +18,11 @@ from configs.studies.base import fine_tuning, heldout_loss, probe, throughput, v
 from contract.errors import ConfigError
 from studies import jobs, results
 from studies.__main__ import main
-from studies.code import digest_of, source_files
 from studies.jobs import chosen_values, do_job
 from studies.measures import finished_lines
 from studies.plan import Job
 from studies.planning import make_plan
-from studies.results import Outcome, StudyFolder
+from studies.results import Outcome, StudyFolder, digest_of, source_files
 from studies.study import load_study
 from tests.studies.studies import on, small_fields, small_study, write_study
 from tests.train.subprocesses import ROOT
@@ -278,7 +277,7 @@ def test_a_sweep_chooses_only_among_values_that_were_tried(corpus, tmp_path):
         folder.write(job, outcome_of(job, plan, **fields))
 
     write(tried[0], values={"loss": 3.0})
-    write(tried[1], without_value=["loss"])  # its loss is not finite
+    write(tried[1])  # its loss is not finite
     write(tried[2], state="failed", reason="killed")  # which says nothing about its learning rate
     with pytest.raises(ConfigError, match=r"the run swept-learning_rate=0.1 of its sweep is not complete"):
         chosen_values("swept", plan, folder)
