@@ -25,7 +25,7 @@ from learners.classification import ClassificationLearner
 from objectives.losses.cross_entropy import target_side
 from run.compiled_run import bytes_of_tokens
 from run.corpus import Corpora
-from run.evaluation import make_document_sums
+from run.evaluation import DocumentSums
 
 Floors = dict[str, float]  # the name of a floor -> its value, in the unit of the metric
 
@@ -114,7 +114,7 @@ def _of_text(experiment: Experiment, corpora: Corpora) -> dict[str, Floors]:
     model, heldout = trigram_model(corpora.train_documents, eos), experiment.heldout(documents)
     corpus_of = np.array([spec.corpus for spec in experiment.heldout_spec.windows])
     num_bytes = bytes_of_tokens(experiment.tokenizer, experiment.vocab.size)
-    totals = {name: make_document_sums(experiment, heldout, documents) for name in NAMES}
+    totals = {name: DocumentSums(experiment, heldout, documents) for name in NAMES}
     for n in range(heldout.batches.end):
         drawn, groups = heldout.batches.draw(n, 1), heldout.examples(n).groups
         starts, lengths = drawn.slices.starts, drawn.slices.lengths
@@ -143,7 +143,7 @@ def _of_classes(experiment: Experiment, corpora: Corpora) -> dict[str, Floors]:
     """Returns the floors of classification. A text here is a row, as in the accuracy: a piece of a document."""
     heldout = experiment.heldout(corpora.heldout_documents)
     frequencies = _class_frequencies(experiment, corpora)
-    total = make_document_sums(experiment, heldout, corpora.heldout_documents)
+    total = DocumentSums(experiment, heldout, corpora.heldout_documents)
     counts = np.zeros(len(frequencies))
     for n in range(heldout.batches.end):
         batch = heldout.batches[n]

@@ -153,12 +153,9 @@ class Experiment:
 
     @property
     def train_step_flops(self) -> float:
-        """Model FLOPs of one training step on all devices, as models/flops.py counts them."""
-        return self.learner.train_step_flops(
-            rows=self.train.batch_size,
-            inputs_length=self.data.inputs_length,
-            targets_length=self.data.targets_length,
-        )
+        """Model FLOPs of a step's forward and backward passes on all devices, as models/flops.py counts them."""
+        of_row = self.learner.forward_flops(self.data.inputs_length, self.data.targets_length)
+        return 3.0 * self.train.batch_size * of_row
 
     def window_length(self, task: int) -> str:
         """Returns the number of raw tokens in a task's windows as text: "567", or a range such as "541-617"."""
@@ -234,8 +231,10 @@ def make_experiment(
     if isinstance(config, ConfigDict):
         config = config.to_dict()
     if not isinstance(config, Mapping):
+        name = getattr(config, "__name__", type(config).__name__)
+        hint = f": call it, as in {name}()" if callable(config) else ""
         raise ConfigError(
-            f"a config must be a ConfigDict or a mapping with the fields of configs/base.py, not {_described(config)}"
+            f"a config must be a ConfigDict or a mapping with the fields of configs/base.py, not {name}{hint}"
         )
     sections = from_mapping(ExperimentConfig, config, "")
     check_length(sections.train)
@@ -386,12 +385,6 @@ def _learner_setup(sections: ExperimentConfig, num_groups: int, most_scored: int
         grad_accum_steps=sections.train.grad_accum_steps,
         backend=sections.mesh.backend,
     )
-
-
-def _described(value: Any) -> str:
-    is_function = callable(value) and hasattr(value, "__name__")
-    hint = ": call it, as in get_config()" if is_function and value.__name__ == "get_config" else ""
-    return f"{value.__name__ if is_function else type(value).__name__}{hint}"
 
 
 def _plain(value: Any) -> Any:

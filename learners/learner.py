@@ -122,10 +122,6 @@ class Learner(abc.ABC):
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         """Returns the FLOPs of the forward passes over one row of these lengths, counted as in models/flops.py."""
 
-    def train_step_flops(self, *, rows: int, inputs_length: int, targets_length: int) -> float:
-        """Returns the FLOPs of one update from `rows` rows: their forward and backward passes."""
-        return 3.0 * rows * self.forward_flops(inputs_length, targets_length)
-
     def transformer(self, params: Params) -> Params:
         """Returns the pre-trained Transformer in `params`, of `model`: the start of a fine-tuning run."""
         return params["transformer"]
