@@ -202,7 +202,8 @@ def _print_measures(tokenizer: Tokenizer, heldout: list[tuple[str, ...]], out: s
         f"coverage      {num_unknown / max(num_tokens, 1):.2%} of its tokens are unknown; the tokens spell "
         f"{num_spelled / num_bytes:.2%} of its bytes"
     )
-    print(f"round trip    {num_same:,} of {len(texts):,} texts are the same after encoding and decoding")
+    share = "all" if num_same == len(texts) else f"{num_same:,} of {len(texts):,}"
+    print(f"round trip    {share} texts are the same after encoding and decoding")
     if appended := appended_names(vocab).values():
         print(
             f"not in it     {', '.join(appended)}: a run adds these {len(appended)} ids "

@@ -43,9 +43,8 @@ def _read_records(
     Raises OSError and UnreadableFile.
     """
     for number, record in enumerate(_records(file, num_records)):
-        where = f"{file.shown}, record {number}"
         read_fields = functools.partial(_fields, record, keys, corpus.text_key, class_names)
-        yield from read_record(file.name, where, read_fields, corpus, skipped)
+        yield from read_record(file.name, f"{file.name}, record {number}", read_fields, corpus, skipped)
 
 
 def _records(file: File, num_records: int | None) -> Iterator[bytes]:
@@ -120,7 +119,7 @@ def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:
     parts = []
     for path_of_shard, num_records in shards:
         read_file = functools.partial(_read_records, keys, num_records, names)
-        parts.append(file_part(File(corpus.path, path_of_shard), num_bytes, read_file, corpus, field))
+        parts.append(file_part(File(path_of_shard, path_of_shard), num_bytes, read_file, corpus, field))
     files = [describe_file(path) for path in paths]
     identity = {"dataset": info.full_name, "files": files, "features": keys, "classes": names}
     return Source(f"{field}={path!r}", identity, corpus.document_per, tuple(parts))

@@ -29,13 +29,8 @@ _REQUESTS = 16  # of a bucket at a time
 class File(NamedTuple):
     """A file of a corpus."""
 
-    name: str  # in documents: the absolute path, the address in a bucket, or the path in the standard library
+    name: str  # in documents and messages: the absolute path, the address in a bucket, or the path in the library
     path: str  # of the file or its copy on this machine
-
-    @property
-    def shown(self) -> str:
-        """The address in a bucket or the path, for messages."""
-        return self.name if in_bucket(self.name) else self.path
 
 
 class UnreadableFile(Exception):
@@ -84,10 +79,10 @@ def _read(read_file: ReadFile, file: File, corpus: CorpusConfig, field: str, ski
         yield from skip_empty(read_file(file, corpus, skipped), skipped)
     except (OSError, UnicodeDecodeError, SyntaxError, UnreadableFile) as error:
         if corpus.on_unreadable == "skip":
-            skipped.files.append(file.shown)
+            skipped.files.append(file.name)
             return
         raise ConfigError(
-            f"{file.shown} {_describe(error)}, exclude it from {field}, or set data.on_unreadable='skip'"
+            f"{file.name} {_describe(error)}, exclude it from {field}, or set data.on_unreadable='skip'"
         ) from None
 
 

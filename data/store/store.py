@@ -159,6 +159,8 @@ def open_or_build(
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
     damaged store.
     """
+    if not corpus.cache_dir:
+        raise ConfigError("data.cache_dir='' must be a folder, such as '~/.cache/cloze'")
     check_access(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
     source = source or open_source(corpus)
     name = f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"

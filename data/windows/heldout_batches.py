@@ -77,9 +77,10 @@ class Heldout:
         self.shares = np.mean([of_tokens / of_tokens.sum() for of_tokens in tokens], axis=0)
         read = np.flatnonzero(self.shares > 0)
         most = max(num_windows // len(read), 1) if num_windows else None
-        self._order = _VisitOrder([readers[k] for k in read], seed=seed, most=most)
+        order = _visit_order([readers[k] for k in read], seed, most)
+        self._reader_ids, total = order.reader_ids, len(order.indices)
         self.num_windows = np.zeros(len(readers), np.int64)
-        self.num_windows[read] = self._order.num_windows
+        self.num_windows[read] = np.bincount(order.reader_ids)
         self._per_row, rows = spec.examples_per_row, np.asarray(local_rows, np.int64)
 
         def transform_groups(windows: Windows, num_rows: int) -> Batch:
@@ -90,15 +91,15 @@ class Heldout:
         self.batches = Batches(
             [readers[k] for k in read],
             read.tolist(),
-            self._order.draw,
+            lambda numbers: Drawn(*(column[numbers] for column in order)),
             spec,
             transform_groups,
             seed=seed,
             batch_size=batch_size,
             local_rows=rows,
-            total_windows=self._order.total,
+            total_windows=total,
         )
-        drawn = self.batches.draw_windows(np.arange(self._order.total))
+        drawn = self.batches.draw_windows(np.arange(total))
         self._most_in_row = int(np.bincount(drawn.windows // self._per_row).max())
         self.num_groups = batch_size * self._most_in_row
         self.num_raw_tokens = np.zeros(len(readers), np.int64)
@@ -152,7 +153,7 @@ class Heldout:
         """
         readers = self.batches.readers
         of_corpus = np.array([reader.spec.corpus == corpus for reader in readers])
-        windows = np.flatnonzero(of_corpus[self._order.reader_ids])
+        windows = np.flatnonzero(of_corpus[self._reader_ids])
         is_corpus = [windows_of.corpus == corpus for windows_of in self.batches.spec.windows]
         step = max(-(-int(self.num_raw_tokens[is_corpus].sum()) // most), 1)
         starts, lengths = self.batches.draw_windows(windows[::step]).slices[:2]
@@ -160,21 +161,12 @@ class Heldout:
         return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
 
 
-class _VisitOrder:
-    """A finite order: the windows of one reader after the other, each reader's in the order of `visits`."""
-
-    def __init__(self, readers: Sequence[WindowReader], *, seed: int, most: int | None):
-        visited = [visits(reader, seed, len(reader) if most is None else most) for reader in readers]
-        self.num_windows = np.array(list(map(len, visited)), np.int64)
-        self.total = int(self.num_windows.sum())
-        self.reader_ids = np.repeat(np.arange(len(readers), dtype=np.int32), self.num_windows)
-        self._indices = np.concatenate(visited)
-        self._nth = np.concatenate([np.arange(len(indices)) for indices in visited])
-
-    def draw(self, numbers: np.ndarray) -> Drawn:
-        return Drawn(
-            self.reader_ids[numbers], np.zeros(len(numbers), np.int64), self._indices[numbers], self._nth[numbers]
-        )
+def _visit_order(readers: Sequence[WindowReader], seed: int, most: int | None) -> Drawn:
+    """All windows of an evaluation: those of one reader after the other, each reader's in the order of `visits`."""
+    visited = [visits(reader, seed, len(reader) if most is None else most) for reader in readers]
+    nth = np.concatenate([np.arange(len(indices)) for indices in visited])
+    reader_ids = np.repeat(np.arange(len(readers), dtype=np.int32), list(map(len, visited)))
+    return Drawn(reader_ids, np.zeros(len(nth), np.int64), np.concatenate(visited), nth)
 
 
 def visits(reader: WindowReader, seed: int, most: int) -> np.ndarray:
