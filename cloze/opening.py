@@ -67,9 +67,7 @@ def new(config: Config, overrides: Mapping[str, Any] | None = None) -> Model:
     return Model(experiment, params, mesh, source=f"{name}, initial parameters", step=0, workdir=None)
 
 
-def train(
-    config: Config, workdir: str | os.PathLike, overrides: Mapping[str, Any] | None = None
-) -> Model:
+def train(config: Config, workdir: str | os.PathLike, overrides: Mapping[str, Any] | None = None) -> Model:
     """Trains as `python -m train.main` does, from the newest checkpoint in `workdir` if there is one.
 
     Args:
