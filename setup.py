@@ -49,16 +49,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=find_packages(
-        include=[
-            f"{name}*"
-            for name in (
-                *("contract", "files", "cluster", "command", "configs", "models", "objectives", "learners", "data"),
-                *("experiment", "workdir", "run", "plan", "generate", "show", "huggingface", "evaluation", "train"),
-                *("studies", "cloze", "benchmarks"),
-            )
-        ]
-    ),
+    packages=find_packages(exclude=["tests*"]),
     package_data={"studies": ["report.md.jinja"]},
     install_requires=[
         "absl-py>=2.1",

@@ -11,19 +11,18 @@ import os
 import pathlib
 import statistics
 import sysconfig
-import time
 
 import numpy as np
 from absl import flags
 
-from benchmarks.measuring import every_variant, named_config
+from benchmarks.measuring import every_variant, named_config, rates
 from command.flags import parse_flags, run_command
 from contract.windows import Windows
 from data.tokenizers.tokenizer import Tokenizer
 from experiment.experiment import Experiment, make_experiment
 
 ROWS, ROW_LENGTH = 64, 512
-RUNS, SECONDS = 5, 0.4
+SECONDS = 0.4  # of a run
 _NUM_BATCHES = 8  # different batches, which every run repeats
 
 _FLAGS = flags.FlagValues()
@@ -84,33 +83,30 @@ def random_windows(experiment: Experiment, text: np.ndarray, seed: int) -> Windo
 def tokens_per_second(experiment: Experiment, text: np.ndarray) -> list[float]:
     """Returns the raw tokens per second of each run."""
     batches = [random_windows(experiment, text, seed) for seed in range(_NUM_BATCHES)]
-    for windows in batches:
-        experiment.collate(windows, ROWS)
-    rates = []
-    for _ in range(RUNS):
-        tokens, start = 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - start) < SECONDS:
-            for windows in batches:
-                experiment.collate(windows, ROWS)
-                tokens += int(windows.lengths.sum())
-        rates.append(tokens / elapsed)
-    return rates
+
+    def collate_all() -> int:
+        for windows in batches:
+            experiment.collate(windows, ROWS)
+        return sum(int(windows.lengths.sum()) for windows in batches)
+
+    collate_all()  # a warm-up
+    return rates(collate_all, SECONDS)
 
 
 def main() -> None:
     """Measures each objective and prints its line."""
-    names = parse_flags(_FLAGS, __doc__, positional=str) or every_variant()
+    names = parse_flags(_FLAGS, __doc__, positional=True) or every_variant()
     if hasattr(os, "sched_setaffinity"):  # not on macOS; this NumPy code uses one thread anyway
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     for name in names:
         experiment = make_benchmark_experiment(name)
-        rates = tokens_per_second(experiment, source_text(experiment.tokenizer))
+        measured = tokens_per_second(experiment, source_text(experiment.tokenizer))
         line = {
             "benchmark": "corruption",
             "objective": name,
             "architecture": experiment.model.architecture,
-            "raw_tokens_per_second": round(statistics.median(rates)),
-            "fastest_run": round(max(rates)),
+            "raw_tokens_per_second": round(statistics.median(measured)),
+            "fastest_run": round(max(measured)),
             "row_length": ROW_LENGTH,
             "rows": ROWS,
         }

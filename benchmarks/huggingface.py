@@ -4,8 +4,7 @@ Prints one JSON line for each model (default: all of MODELS) and direction: "fro
 weights of `transformers` read as this project's parameters, and "to", random parameters written to a folder that
 `from_pretrained` loads. Both compute in float32 on CPU, on rows of several lengths with padding, and are compared at
 the positions that are not padding: the largest absolute difference of the logits and the difference of the losses
-(`labels=` of transformers: masked or next tokens, targets of the decoder, replaced tokens, sentence pairs). Greedy
-tokens are 8 new tokens of each of 4 prompts of several lengths; for encoders, the most likely token at each position.
+(`labels=` of transformers: masked or next tokens, targets of the decoder, replaced tokens, sentence pairs).
 
 Needs the packages torch and transformers: pip install -e '.[interop]'
 """
@@ -29,16 +28,13 @@ from contract.vocab import Vocab
 from huggingface.families import family_of_folder_config
 from huggingface.family import Family
 from models.config import ModelConfig
-from models.decoding import decode_step, init_cache, prefill
-from models.heads import bind_classifier, discriminator_logits
-from models.parameters import Params
+from models.heads import Classifier, DiscriminatorHead
+from models.parameters import Params, bind_module
 from models.transformer import bind
 from objectives.losses.cross_entropy import LossOptions, cross_entropy, scored_tokens
 from objectives.losses.replaced_tokens import replaced_token_loss
 from objectives.losses.row_cross_entropy import Rows, class_cross_entropy
 
-NEW_TOKENS = 8
-_START = 3  # the start token of decoders
 _PAIR_LABELS = np.array([0, 1, 1, 0])
 
 _ENCODER = dict(
@@ -145,10 +141,6 @@ def batch_of(inputs: dict[str, np.ndarray], architecture: str) -> dict[str, np.n
 
 _FLAGS = flags.FlagValues()
 
-_init_cache = jax.jit(init_cache, static_argnums=(0, 3))
-_prefill = jax.jit(prefill, static_argnums=0)
-_decode_step = jax.jit(decode_step, static_argnums=0)
-
 
 class Ours(NamedTuple):
     """A model of this project with its family, and the parameters."""
@@ -206,10 +198,10 @@ def our_logits(model: ModelConfig, params: Params, batch: Mapping[str, jax.Array
     transformer = bind(model, params["transformer"])
     hidden_BxLxD = transformer.hidden(batch)
     if "discriminator_head" in params:
-        return {"logits": discriminator_logits(model, params["discriminator_head"], hidden_BxLxD)}
+        return {"logits": bind_module(DiscriminatorHead, model, params=params["discriminator_head"])(hidden_BxLxD)}
     logits = {"logits": transformer.logits(hidden_BxLxD)}
     if "pair_classifier" in params:
-        logits["pairs"] = bind_classifier(model, 2, params["pair_classifier"])(hidden_BxLxD[:, 0])
+        logits["pairs"] = bind_module(Classifier, model, 2, params=params["pair_classifier"])(hidden_BxLxD[:, 0])
     return logits
 
 
@@ -251,64 +243,8 @@ def our_loss(ours: Ours, logits: Mapping[str, jax.Array], inputs: Mapping[str, n
     return loss
 
 
-def our_greedy(ours: Ours, prompts: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns the greedy continuation, int [B, NEW_TOKENS]. prompts: as for `generate` of transformers."""
-    model, params = ours.model, ours.params["transformer"]
-    batch = batch_of(prompts, model.architecture)
-    length = batch["decoder_input_tokens"].shape[1] + NEW_TOKENS
-    cache = _init_cache(model, params, batch, length)
-    logits_BxV, cache = _prefill(model, params, batch, cache)
-    tokens = []
-    for _ in range(NEW_TOKENS):
-        tokens.append(jnp.argmax(logits_BxV, axis=-1).astype(jnp.int32))
-        logits_BxV, cache = _decode_step(model, params, tokens[-1], cache)
-    return np.stack(tokens, axis=1)
-
-
-def their_greedy(torch_model: Any, prompts: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns the greedy continuation by `generate`, without an end of sequence, int [B, NEW_TOKENS]."""
-    import torch
-    from transformers import GenerationConfig
-
-    options = GenerationConfig(
-        max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=0, eos_token_id=None, decoder_start_token_id=_START
-    )
-    # `generate` would otherwise fill the options that are None from the model's own.
-    torch_model.generation_config = options
-    arguments = {name: torch.tensor(value) for name, value in prompts.items()}
-    return torch_model.generate(**arguments, generation_config=options)[:, -NEW_TOKENS:].numpy()
-
-
-def prompts_of(inputs: Mapping[str, np.ndarray], architecture: str) -> dict[str, np.ndarray]:
-    """Returns prompts: the encoder's rows with a start token, or a decoder's rows with padding at the start."""
-    if architecture == "encoder_decoder":
-        start = np.full((len(inputs["input_ids"]), 1), _START)
-        encoder = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-        return encoder | {"decoder_input_ids": start, "decoder_attention_mask": np.ones_like(start)}
-    lengths = inputs["attention_mask"].sum(1)
-    rows = zip(inputs["input_ids"], inputs["attention_mask"], lengths, strict=True)
-    tokens, mask = zip(*((np.roll(row, -n), np.roll(mask, -n)) for row, mask, n in rows), strict=True)
-    return {"input_ids": np.stack(tokens), "attention_mask": np.stack(mask)}
-
-
-def greedy_equal(ours: Ours, torch_model: Any, inputs: Mapping[str, np.ndarray]) -> bool:
-    """Returns whether the most likely tokens are the same: of encoders at each position, of others the continuation."""
-    architecture = ours.model.architecture
-    if architecture != "encoder_only":
-        prompts = prompts_of(inputs, architecture)
-        return bool((our_greedy(ours, prompts) == their_greedy(torch_model, prompts)).all())
-    ours_BxL, theirs_BxL = (
-        np.asarray(logits) > 0 if "discriminator_head" in ours.params else np.asarray(logits).argmax(-1)
-        for logits in (
-            our_logits(ours.model, ours.params, batch_of(inputs, architecture))["logits"],
-            their_logits(torch_model, inputs)[0]["logits"],
-        )
-    )
-    return bool((ours_BxL == theirs_BxL)[inputs["attention_mask"] > 0].all())
-
-
-def compare(ours: Ours, torch_model: Any, seed: int, *, greedy: bool) -> dict[str, Any]:
-    """Returns the figures of one line: see the module's docstring. greedy: whether tokens are compared too."""
+def compare(ours: Ours, torch_model: Any, seed: int) -> dict[str, Any]:
+    """Returns the figures of one line: see the module's docstring."""
     architecture = ours.model.architecture
     inputs = random_inputs(torch_model.config.to_dict(), architecture, seed)
     theirs, their_loss = their_logits(torch_model, inputs)
@@ -321,29 +257,22 @@ def compare(ours: Ours, torch_model: Any, seed: int, *, greedy: bool) -> dict[st
         "max_abs_logit": float(max(np.abs(value[mask[name]]).max() for name, value in theirs.items())),
         "loss": their_loss,
         "loss_difference": abs(our_loss(ours, logits, inputs) - their_loss),
-        **({"greedy_equal": greedy_equal(ours, torch_model, inputs)} if greedy else {}),
     }
 
 
 def main() -> None:
     """Prints the lines of the models on the command line."""
-    names = parse_flags(_FLAGS, __doc__, positional=str) or list(MODELS)
+    names = parse_flags(_FLAGS, __doc__, positional=True) or list(MODELS)
     for name in names:
         if name not in MODELS:
             raise ConfigError(f"unknown model {name!r}: choose from {', '.join(MODELS)}")
-    try:
-        import safetensors  # noqa: F401
-        import torch  # noqa: F401
-        import transformers  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is not installed: pip install -e '.[interop]'") from error
     for name in names:
         torch_model = random_model(*MODELS[name], seed=0)
         ours = read(torch_model)
         other = random_params(ours, seed=1)
         for direction, pair in (("from", (ours, torch_model)), ("to", (other, write(other)))):
             line = {"benchmark": "huggingface", "model": name, "class": MODELS[name][0], "direction": direction}
-            print(json.dumps(line | compare(*pair, seed=2, greedy=True)), flush=True)
+            print(json.dumps(line | compare(*pair, seed=2)), flush=True)
 
 
 if __name__ == "__main__":

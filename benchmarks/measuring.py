@@ -58,6 +58,17 @@ def alternating_seconds(
     return seconds
 
 
+def rates(count: Callable[[], int], seconds: float) -> list[float]:
+    """Returns, for each of five runs of about `seconds` seconds, the sum of what calls of `count` return per second."""
+    found = []
+    for _ in range(5):
+        total, start = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - start) < seconds:
+            total += count()
+        found.append(total / elapsed)
+    return found
+
+
 def define_peer(flag_values: flags.FlagValues) -> None:
     """Defines --peer, the command of another implementation's benchmark, and --pairs."""
     flags.DEFINE_string("peer", "", "Command of another implementation, which prints a JSON line.", flag_values)
@@ -69,18 +80,12 @@ def define_peer(flag_values: flags.FlagValues) -> None:
 def json_lines(command: Sequence[str]) -> list[dict[str, Any]]:
     """Runs `command` and returns the JSON objects that it prints, one a line. Standard error is not captured.
 
-    Raises ConfigError if the command cannot be run, fails or prints no JSON line.
+    Raises ConfigError if the command fails or prints no JSON line.
     """
-    name = shlex.join(command)
-    try:
-        process = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    except OSError as error:
-        raise ConfigError(f"{name}: cannot be run ({error.strerror}): check the path of the program") from None
-    if process.returncode:
-        raise ConfigError(f"{name}: ended with status {process.returncode}: its messages above give the reason")
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     lines = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
-    if not lines:
-        raise ConfigError(f"{name}: printed no JSON line: the command must print one, as the benchmark does")
+    if process.returncode or not lines:
+        raise ConfigError(f"{shlex.join(command)}: ended with status {process.returncode} and {len(lines)} JSON lines")
     return lines
 
 

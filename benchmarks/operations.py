@@ -9,17 +9,10 @@ Prints one JSON line for each operation (default: all), its forward and backward
                            gradient of jax.nn.log_softmax, and an argmax
     chunked_loss           chunked: the loss in chunks of 32 tokens (objectives/losses/chunked_cross_entropy.py);
                            plain: all logits at once
-    attention_causal       cudnn and xla: the attention kernels alone, without projections. GPT-2's: causal, packed rows
-                           of four segments
-    attention_one_segment  T5's encoder: a relative bias, one segment in a row
-    attention_packed       T5's encoder: a relative bias, packed rows
-    attention_prefix       a causal decoder with a relative bias; half of each segment is its prefix
-    attention_dropout      BERT's: one segment in a row, dropout of 0.1
 
 Both forms run alternately. Milliseconds are medians, and ratio is the median over the pairs of runs of the first form's
 time divided by the second's. MiB are those of temporary arrays, of results, and those that the program reads and
-writes, as the compiler counts them. A kernel that does not support the case or this machine is omitted. On one
-GPU, at the sizes of T5 base:
+writes, as the compiler counts them. On one GPU, at the sizes of T5 base:
 
     python -m benchmarks.operations
 
@@ -28,7 +21,6 @@ With --topology, nothing runs: the TPU compiler compiles both forms for one chip
     python -m benchmarks.operations queries_keys_values gated_maps cross_entropy --topology=v5e:1x1
 """
 
-import contextlib
 import functools
 import json
 import statistics
@@ -37,7 +29,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from absl import flags
 from flax import nnx
 from jax.sharding import SingleDeviceSharding
@@ -46,11 +37,10 @@ from benchmarks.measuring import alternating_seconds
 from command.flags import parse_flags, run_command
 from configs.base import get_config
 from contract.errors import ConfigError
-from models.attention import Attention, KeysValues
+from models.attention import Attention
 from models.config import ModelConfig
-from models.kernels import choose_attention, make_attention_fn
 from models.layers import MLP, activation, linear_maps, logits_product, recomputed
-from models.placement import compiled_for, target_platform
+from models.placement import placed, target_platform
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossOptions, ScoredTokens, cross_entropy
 from plan.estimate import parse_topology
@@ -65,17 +55,16 @@ _PRECISION = flags.DEFINE_enum(
 _TOPOLOGY = flags.DEFINE_string("topology", "", "Compile for one TPU chip, as v5e:1x1, instead of running.", _FLAGS)
 
 Forms = tuple[dict[str, Callable[..., Any]], tuple[Any, ...]]  # the two forms, and the arguments of both
-SEGMENTS = 4  # of a packed row
 CHUNK_SIZE = 32
 
 
-def _model_config(**fields: Any) -> ModelConfig:
+def _model_config() -> ModelConfig:
     length, d_model, heads, d_ff = (_FLAGS[name].value for name in ("length", "d_model", "heads", "d_ff"))
     if d_model % heads:
         raise ConfigError(f"--d_model={d_model} must be a multiple of --heads={heads}")
     model = get_config().model.to_dict() | {"d_model": d_model, "d_ff": d_ff, "mlp": "gated_gelu"}
     model |= {"num_heads": heads, "num_kv_heads": heads, "head_dim": d_model // heads}
-    return ModelConfig(**model | {"vocab_size": 1, "max_length": length, "dtype": _PRECISION.value} | fields)
+    return ModelConfig(**model | {"vocab_size": 1, "max_length": length, "dtype": _PRECISION.value})
 
 
 def _states() -> jax.Array:
@@ -88,7 +77,7 @@ def queries_keys_values() -> Forms:
     structure, params = nnx.split(Attention(_model_config(), rngs=nnx.Rngs(params=0)))
 
     def loss(params: Any, states: jax.Array, *, joined: bool) -> jax.Array:
-        with compiled_for(target_platform(), lambda function, *_: function, splits_outputs=not joined):
+        with placed(splits_outputs=not joined):
             query, keys_values = nnx.merge(structure, params).queries_keys_values(states, None)
         return sum(jnp.square(x.astype(jnp.float32)).sum() for x in (query, *keys_values))
 
@@ -107,7 +96,7 @@ def gated_maps() -> Forms:
         return project(*inner).reshape(states_BxLxD.shape)
 
     def loss(params: Any, states: jax.Array, *, joins: bool) -> jax.Array:
-        with compiled_for(target_platform(), lambda function, *_: function):
+        with placed(splits_outputs=False):
             block = nnx.merge(structure, params)
             output = joined(block, states) if joins else block(states)
         return jnp.square(output.astype(jnp.float32)).sum()
@@ -162,50 +151,11 @@ def chunked_loss() -> Forms:
     return {name: jax.value_and_grad(form, (0, 1)) for name, form in forms.items()}, _loss_arguments()
 
 
-def attention(
-    *, causal: bool = False, packed: bool = False, prefix: bool = False, relative: bool = False, dropout: float = 0.0
-) -> Forms:
-    """Returns functions to the gradients of queries, keys, values and bias, for each kernel.
-
-    The last eighth of a row is padding. prefix: half of each segment. relative: with a bias.
-    """
-    B, L, H, D = (_FLAGS[name].value for name in ("rows", "length", "heads", "d_model"))
-    K, index, used = D // H, np.arange(L), L - L // 8
-    size = -(-used // (SEGMENTS if packed else 1))
-    segments_BxL = jnp.broadcast_to(np.where(index < used, 1 + index // size, 0), (B, L))
-    prefix_BxL = jnp.broadcast_to(index % size < size // 2, (B, L)) if prefix else None
-    shapes = [(B, H, L, K)] * 3 + [(1, H, L, L)] * relative
-    keys = jax.random.split(jax.random.key(0), len(shapes))
-    arrays = [jax.random.normal(key, shape, jnp.float32) for key, shape in zip(keys, shapes, strict=True)]
-    arrays = [x.astype(_PRECISION.value) for x in arrays[:3]] + arrays[3:]
-    fields = {"positions": "relative" if relative else "learned", "dropout_rate": dropout, "one_segment": not packed}
-
-    def loss(query: jax.Array, keys: jax.Array, values: jax.Array, bias=None, *, config: ModelConfig) -> jax.Array:
-        attend = make_attention_fn(
-            config, segments_BxL, segments_BxL, causal=causal, bidirectional_mask_BxS=prefix_BxL, bias_1xHxQxS=bias
-        )
-        options = {"dropout_rate": dropout, "dropout_key": jax.random.key(1)} if dropout else {}
-        return attend(query, KeysValues(keys, values), scale=K**-0.5, **options).astype(jnp.float32).sum()
-
-    forms = {}
-    for kernel in ("cudnn", "xla"):
-        config = _model_config(attention=kernel, **fields)
-        with contextlib.suppress(ValueError):  # of a kernel that does not support the case or this machine
-            choose_attention(config, target_platform(), length=L, per_row_masks=prefix)
-            forms[kernel] = jax.value_and_grad(functools.partial(loss, config=config), tuple(range(len(arrays))))
-    return forms, tuple(arrays)
-
-
 OPERATIONS: dict[str, Callable[[], Forms]] = {
     "queries_keys_values": queries_keys_values,
     "gated_maps": gated_maps,
     "cross_entropy": cross_entropy_loss,
     "chunked_loss": chunked_loss,
-    "attention_causal": functools.partial(attention, causal=True, packed=True),
-    "attention_one_segment": functools.partial(attention, relative=True),
-    "attention_packed": functools.partial(attention, relative=True, packed=True),
-    "attention_prefix": functools.partial(attention, relative=True, packed=True, causal=True, prefix=True),
-    "attention_dropout": functools.partial(attention, dropout=0.1),
 }
 
 
@@ -221,7 +171,7 @@ def measure(make_forms: Callable[[], Forms], topology: str = "") -> dict[str, An
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), arguments)
     line, compiled = {}, {}
     for name, function in functions.items():
-        with compiled_for(platform, lambda function, *_: function):
+        with placed(platform=platform, splits_outputs=False):
             compiled[name] = jax.jit(function).lower(*shapes).compile()
         memory = compiled[name].memory_analysis()
         line[f"{name}_temporary_mib"] = round(memory.temp_size_in_bytes / 2**20, 1)
@@ -231,14 +181,13 @@ def measure(make_forms: Callable[[], Forms], topology: str = "") -> dict[str, An
         return line
     seconds = alternating_seconds(compiled, arguments, _FLAGS["runs"].value)
     line |= {f"{name}_milliseconds": round(1000 * statistics.median(times), 3) for name, times in seconds.items()}
-    if len(seconds) == 2:
-        line["ratio"] = round(statistics.median(a / b for a, b in zip(*seconds.values(), strict=True)), 3)
+    line["ratio"] = round(statistics.median(a / b for a, b in zip(*seconds.values(), strict=True)), 3)
     return line
 
 
 def main() -> None:
     """Measures or compiles each operation and prints its line."""
-    names = parse_flags(_FLAGS, __doc__, positional=str) or list(OPERATIONS)
+    names = parse_flags(_FLAGS, __doc__, positional=True) or list(OPERATIONS)
     for name in names:
         if name not in OPERATIONS:
             raise ConfigError(f"operation {name!r} is unknown: use {', '.join(OPERATIONS)}")

@@ -4,10 +4,9 @@ Prints one JSON line for each run of `python -m data.train_tokenizer` and `pytho
 latter with an empty cache folder each:
 
   --workers      1, 2 and so on: megabytes of text per second, with the byte tokenizer; start and assembly are included
-  training       of each kind of tokenizer, with --vocab_size ids, on random documents of --training_bytes at most; the
+  training       of each kind of tokenizer, with --vocab_size ids, on 10 MB of random documents at most; the
                  start and the reading of the corpus are included
   tokenizers     byte, and each of those that were trained
-  filters        each alone, at the value of its paper, and all together
 
 "peak_mb" is the largest resident memory of any one process, in MB. The default corpus is the source of the running
 Python's library with its folders of tests.
@@ -33,25 +32,8 @@ _SOURCE = flags.DEFINE_string("source", "text", "The corpus, as for data.prepare
 _PATH = flags.DEFINE_string("path", f"{sysconfig.get_paths()['stdlib']}/**/*.py", "Its files.", flag_values=_FLAGS)
 _WORKERS = flags.DEFINE_integer("workers", os.cpu_count(), "Most processes.", lower_bound=1, flag_values=_FLAGS)
 _VOCAB = flags.DEFINE_integer("vocab_size", 8000, "Of the trained tokenizers.", lower_bound=400, flag_values=_FLAGS)
-_TRAINING = flags.DEFINE_integer(
-    "training_bytes",
-    10_000_000,
-    "Most text that a tokenizer is trained on.",
-    lower_bound=1,
-    flag_values=_FLAGS,
-)
+TRAINING_BYTES = 10_000_000  # of text, at most, that a tokenizer is trained on
 
-_FILTERS = {
-    "min_characters": 100,
-    "min_mean_word_length": 3,
-    "max_symbol_fraction": 0.1,
-    "min_punctuated_line_fraction": 0.12,
-    "max_duplicate_line_fraction": 0.3,
-    "max_duplicate_ngram_fraction": 0.15,
-    "min_tokens": 20,
-    "remove_duplicates=exact": "",
-    "remove_duplicates=near": "",
-}
 # Runs a command, and prints the peak of its memory and that of its processes. In a small process, because the peak of a
 # process begins with the memory of the one that starts it.
 _PEAK = """
@@ -78,11 +60,6 @@ def main() -> None:
             _measure_training(folder / name, corpus)
         for name, path in {"byte": "byte", **{name: str(folder / name) for name in _KINDS}}.items():
             _measure(folder, {"measured": "tokenizer", "tokenizer": name}, [*corpus, most, f"--tokenizer={path}"])
-        given = [f"--filters.{field}={value}".removesuffix("=") for field, value in _FILTERS.items()]
-        for flag in given:
-            _measure(folder, {"measured": "filter", "filter": flag.removeprefix("--filters.")}, [*corpus, most, flag])
-        every = [flag for flag in given if not flag.endswith("exact")]
-        _measure(folder, {"measured": "filter", "filter": "all"}, [*corpus, most, *every])
 
 
 def _measure(folder: pathlib.Path, fields: dict[str, object], arguments: list[str]) -> None:
@@ -91,19 +68,17 @@ def _measure(folder: pathlib.Path, fields: dict[str, object], arguments: list[st
         measured, _ = _run("data.prepare", *arguments, f"--cache_dir={cache}")
         [meta] = pathlib.Path(cache).glob("*/meta.json")
         store = json.loads(meta.read_text())
-    read = store["num_bytes"] + sum(counts["bytes"] for counts in store["removed"].values())
-    removed = {name: counts["documents"] for name, counts in store["removed"].items()}
-    _print_line(fields, read, {"documents": store["num_documents"], "removed": removed}, measured)
+    _print_line(fields, store["num_bytes"], store["num_documents"], measured)
 
 
 def _measure_training(out: pathlib.Path, corpus: list[str]) -> None:
     """Runs data.train_tokenizer, which writes `out`, and prints a JSON line."""
     kind = _KINDS[out.name]
-    sizes = [f"--vocab_size={_VOCAB.value}", f"--max_bytes={_TRAINING.value}"]
+    sizes = [f"--vocab_size={_VOCAB.value}", f"--max_bytes={TRAINING_BYTES}"]
     measured, printed = _run("data.train_tokenizer", *corpus, f"--kind={kind}", f"--out={out}", *sizes)
     match = re.search(r"training on +([\d,]+) documents, ([\d,]+) bytes", printed)
     documents, num_bytes = (int(count.replace(",", "")) for count in match.groups())
-    _print_line({"measured": "training", "tokenizer": out.name}, num_bytes, {"documents": documents}, measured)
+    _print_line({"measured": "training", "tokenizer": out.name}, num_bytes, documents, measured)
 
 
 def _run(module: str, *arguments: str) -> tuple[tuple[float, int], str]:
@@ -118,12 +93,12 @@ def _run(module: str, *arguments: str) -> tuple[tuple[float, int], str]:
     return (seconds, int(done.stdout.splitlines()[-1]) * unit), done.stdout
 
 
-def _print_line(fields: dict[str, object], num_bytes: int, counts: dict, measured: tuple[float, int]) -> None:
+def _print_line(fields: dict[str, object], num_bytes: int, documents: int, measured: tuple[float, int]) -> None:
     """Prints a JSON line. num_bytes: of text. measured: as of `_run`."""
     seconds, peak = measured
-    line = {"benchmark": "prepare", **fields, "mb": round(num_bytes / 1e6, 1), **counts, "seconds": round(seconds, 2)}
-    print(json.dumps(line | {"mb_per_second": round(num_bytes / 1e6 / seconds, 2), "peak_mb": round(peak / 1e6)}))
-    sys.stdout.flush()
+    line = {"benchmark": "prepare", **fields, "mb": round(num_bytes / 1e6, 1), "documents": documents}
+    line |= {"seconds": round(seconds, 2), "mb_per_second": round(num_bytes / 1e6 / seconds, 2)}
+    print(json.dumps(line | {"peak_mb": round(peak / 1e6)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ With --peer, this benchmark and the command of another implementation alternate,
 must have "tokens_per_second".
 """
 
-import dataclasses
 import json
 import statistics
 import sys
@@ -42,13 +41,7 @@ from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
 from experiment.optimizer import make_optimizer
 from run import sharding
-from run.compiled_run import (
-    abstract_state,
-    check_mesh,
-    compiled_train_step,
-    initial_state,
-    seed_array,
-)
+from run.compiled_run import abstract_state, check_mesh, compiled_train_step, initial_state, seed_array
 from run.memory import abstract_batch, resolve_memory, this_machine
 
 WARM_UP_STEPS = 3
@@ -133,20 +126,15 @@ def measure(experiment: Experiment, steps: int) -> dict[str, Any]:
 
 def settings(experiment: Experiment) -> dict[str, Any]:
     """Returns the fields of the JSON line that are needed to repeat the measurement."""
-    model, data = experiment.model, experiment.data
     return {
         "config": config_name(_FLAGS),
         "overrides": config_overrides(_FLAGS),
-        "architecture": model.architecture,
+        "architecture": experiment.model.architecture,
         "batch_size": experiment.train.batch_size,
         "grad_accum_steps": experiment.train.grad_accum_steps,
-        "inputs_length": data.inputs_length,
-        "targets_length": data.targets_length if model.architecture == "encoder_decoder" else None,
-        "optimizer": experiment.optimizer.name,
-        "chunk_size": experiment.config["loss"]["chunk_size"],
+        "remat": experiment.model.remat,
         "steps": _STEPS.value,
         "jax": jax.__version__,
-        "model": dataclasses.asdict(model),
     }
 
 

@@ -33,28 +33,17 @@ _FIELDS = (
     f"data.path={Path(json.__file__).parents[1] / 'asyncio' / '*.py'}",  # 0.5 MB of Python in 33 files
     "data.inputs_length=32",
     "data.targets_length=32",
-    "model.num_layers=1",
-    "model.d_model=32",
-    "model.num_heads=2",
-    "model.num_kv_heads=2",
-    "model.head_dim=16",
-    "model.d_ff=32",
-    "model.dropout_rate=0.1",
+    *("model.num_layers=1", "model.d_model=32", "model.num_heads=2", "model.num_kv_heads=2", "model.head_dim=16"),
+    *("model.d_ff=32", "model.dropout_rate=0.1"),
     "optimizer.warmup_steps=4",
     f"train.steps={STEPS}",
-    "train.batch_size=8",
-    "train.grad_accum_steps=2",
-    "train.ema_decay=0.9",
-    "train.log_every=1",
-    "train.eval_every=6",
-    "train.eval_windows=32",
-    "train.checkpoint_every=20",
+    *("train.batch_size=8", "train.grad_accum_steps=2", "train.ema_decay=0.9", "train.log_every=1"),
+    *("train.eval_every=6", "train.eval_windows=32", "train.checkpoint_every=20"),
 )
 
 _FLAGS = flags.FlagValues()
 _KILLS = flags.DEFINE_integer("kills", 20, "Number of kills.", lower_bound=1, flag_values=_FLAGS)
 _SEED = flags.DEFINE_integer("seed", 0, "Of the random moments.", flag_values=_FLAGS)
-_FOLDER = flags.DEFINE_string("folder", None, "Folder of the runs. Default: a temporary one.", _FLAGS)
 
 
 class Difference(Exception):
@@ -68,47 +57,31 @@ class Trial:
     folder: Path
     fields: tuple[str, ...] = ()
 
-    def start(self) -> subprocess.Popen:
-        """Starts the run, or its continuation. All trials of a folder share JAX's compiled programs."""
+    def run(self, seconds: float = TIME_LIMIT) -> int | None:
+        """Starts the run or continues it, for so many seconds at most. Returns its exit status; None if it was killed.
+
+        All trials of a folder share JAX's compiled programs.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         programs = {"JAX_COMPILATION_CACHE_DIR": str(self.folder.with_name("compiled"))}
         environment = os.environ | programs | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
         environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         fields = (*_FIELDS, f"data.cache_dir={self.folder / 'cache'}", *self.fields)
-        command = [
-            sys.executable,
-            "-m",
-            "train.main",
-            "--config=configs/ul2.py",
-            f"--workdir={self.folder / 'workdir'}",
-        ]
-        command += [f"--config.{field}" for field in fields]
+        command = [sys.executable, "-m", "train.main", "--config=configs/ul2.py"]
+        command += [f"--workdir={self.folder / 'workdir'}", *(f"--config.{field}" for field in fields)]
         with open(self.folder / "out", "w") as out, open(self.folder / "err", "w") as err:
-            return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=err)
+            try:
+                done = subprocess.run(command, cwd=ROOT, env=environment, stdout=out, stderr=err, timeout=seconds)
+            except subprocess.TimeoutExpired:  # subprocess.run has sent SIGKILL
+                return None
+        return done.returncode
 
     def run_to_end(self) -> None:
         """Raises Difference unless the run makes all of its steps, with nothing on standard error."""
-        process = self.start()
-        try:
-            status: int | None = process.wait(TIME_LIMIT)
-        except subprocess.TimeoutExpired:
-            status = None
-        finally:
-            process.kill()
+        status = self.run()
         errors = (self.folder / "err").read_text(errors="replace").strip()
-        if status or status is None or errors:
+        if status != 0 or errors:
             raise Difference(f"{self.folder}: ended with status {status}: {errors}")
-
-    def run_and_kill(self, seconds: float) -> bool:
-        """Starts the run, and kills it after so many seconds. Returns False if it has ended before that."""
-        process = self.start()
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            return True
-        return False
 
     def contents(self) -> dict[str, Any]:
         """Returns name -> bytes or values: each line of metrics, each file of the store and of the last checkpoint.
@@ -153,7 +126,7 @@ def torture(kills: int, seed: int, folder: Path) -> dict[str, Any]:
     while done < kills:
         trial = Trial(folder / f"run-{runs}")
         for _ in range(min(kills - done, chance.randint(1, MOST_KILLS_OF_A_RUN))):
-            done += trial.run_and_kill(chance.uniform(0, length))
+            done += trial.run(chance.uniform(0, length)) is None
         trial.run_to_end()
         check_equal(trial, expected)
         shutil.rmtree(trial.folder)
@@ -165,7 +138,7 @@ def torture(kills: int, seed: int, folder: Path) -> dict[str, Any]:
 def main() -> None:
     """Kills the runs and prints the line."""
     parse_flags(_FLAGS, __doc__)
-    folder = Path(_FOLDER.value or tempfile.mkdtemp(prefix="cloze-torture-")).absolute()
+    folder = Path(tempfile.mkdtemp(prefix="cloze-torture-"))
     try:
         line = torture(_KILLS.value, _SEED.value, folder)
     except Difference as error:

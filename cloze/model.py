@@ -9,10 +9,10 @@ from html import escape
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 from rich.console import Console
 
-from cloze.arguments import generation_options, listed, named_as_arguments, strings
 from contract.batch import Batch
 from contract.errors import ConfigError
 from data.tokenizers.tokenizer import Tokenizer
@@ -22,15 +22,7 @@ from evaluation.likelihood import Likelihood
 from evaluation.scorer import LanguageModel
 from evaluation.texts import Text, TextLoss, batch_of, takes_pairs, text_losses, text_windows
 from experiment.experiment import Experiment
-from generate.texts import (
-    Filled,
-    Generated,
-    NamedText,
-    Options,
-    answer_texts,
-    check_integer,
-    read_texts,
-)
+from generate.texts import Filled, Generated, NamedText, Options, answer_texts, read_texts
 from models.parameters import Params
 from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus, open_corpora
@@ -38,7 +30,7 @@ from run.evaluation import evaluate
 from run.restore import language_model, reading_mesh
 from show.examples import Chunk
 from show.page import Page, make_page, make_page_of_rows
-from show.terminal import html_page, print_page
+from show.terminal import AS_WRITTEN, html_page, print_page
 from workdir.workdir import Workdir
 
 
@@ -49,13 +41,7 @@ class Shown:
         self.page = page
 
     def __str__(self) -> str:
-        console = Console(
-            file=io.StringIO(),
-            width=shutil.get_terminal_size().columns,
-            highlight=False,
-            markup=False,
-            emoji=False,
-        )
+        console = Console(file=io.StringIO(), width=shutil.get_terminal_size().columns, **AS_WRITTEN)
         print_page(self.page, console)
         return console.file.getvalue()
 
@@ -123,7 +109,6 @@ class Model:
     def _repr_html_(self) -> str:
         return f"<pre>{escape(repr(self))}</pre>"
 
-    @named_as_arguments
     def show(
         self, texts: Text | Sequence[Text] | None = None, *, denoiser: str | None = None, seed: int = 0,
         num_examples: int | None = None,
@@ -145,7 +130,6 @@ class Model:
         chunk = Chunk(windows, batch_of(experiment, windows))
         return Shown(make_page_of_rows(experiment, chunk, title=self._source))
 
-    @named_as_arguments
     def batch(self, texts: Text | Sequence[Text], *, denoiser: str | None = None, seed: int = 0) -> Batch:
         """Returns the objective's batch of texts, of which row i is text i: the fields of contract/batch.py.
 
@@ -160,7 +144,6 @@ class Model:
         windows, _, _ = text_windows(self.experiment, texts, denoiser=denoiser, seed=seed)
         return batch_of(self.experiment, windows)
 
-    @named_as_arguments
     def logits(self, batch: Mapping[str, Any]) -> jax.Array:
         """Returns logits, float32 [B, L, V], for a batch of `batch`, of `batches`, or made by hand.
 
@@ -169,7 +152,6 @@ class Model:
         """
         return self._language_model.logits(batch)
 
-    @named_as_arguments
     def losses(
         self, texts: Text | Sequence[Text], *, denoiser: str | None = None, seed: int = 0
     ) -> TextLoss | list[TextLoss]:
@@ -182,7 +164,6 @@ class Model:
         found = text_losses(self.experiment, self.params, self.mesh, texts, denoiser=denoiser, seed=seed)
         return found[0] if is_one else found
 
-    @named_as_arguments
     def log_likelihood(
         self, prompts: str | Sequence[str], continuations: str | Sequence[str], *, mode: str | None = None
     ) -> Likelihood | list[Likelihood]:
@@ -199,7 +180,6 @@ class Model:
         found = likelihood.continuations(self._language_model, pairs, mode=mode)
         return found[0] if is_one else found
 
-    @named_as_arguments
     def text_log_likelihood(
         self, texts: str | Sequence[str], *, mode: str | None = None
     ) -> Likelihood | list[Likelihood]:
@@ -209,7 +189,6 @@ class Model:
         found = likelihood.rolling(self._language_model, [pair.continuation for pair in pairs], mode=mode)
         return found[0] if is_one else found
 
-    @named_as_arguments
     def pseudo_log_likelihood(
         self, prompts: str | Sequence[str], continuations: str | Sequence[str], *, mode: str | None = None
     ) -> Likelihood | list[Likelihood]:
@@ -222,7 +201,6 @@ class Model:
         found = likelihood.pseudo(self._language_model, pairs, mode=mode)
         return found[0] if is_one else found
 
-    @named_as_arguments
     def generate(
         self, prompts: str | Sequence[str], *, batch_size: int = 16, **options: Any
     ) -> Generated | Filled | list[Any]:
@@ -238,27 +216,20 @@ class Model:
         Filled (prompt, text, candidates).
         """
         prompts, is_one = listed(prompts)
-        found = list(self._generated(prompts, generation_options(options), batch_size))
+        chosen = Options(**options)
+        texts = [NamedText(text, f"prompt {number}") for number, text in enumerate(prompts, start=1)]
+        model = self._language_model
+        read, notes = read_texts(model.experiment, texts, chosen)
+        for note in notes:
+            warnings.warn(note, stacklevel=2)
+        answers = answer_texts(model.experiment, model.params, texts, read, chosen, batch_size)
+        found = [of_prompt if chosen.num_samples > 1 else of_prompt[0] for of_prompt in answers]
         return found[0] if is_one else found
 
-    def _generated(self, prompts: Sequence[str], options: Options, batch_size: int) -> Iterator[Any]:
-        options.check()
-        check_integer("batch_size", batch_size)
-        where = ["the prompt"] if len(prompts) == 1 else [f"prompt {k}" for k in range(1, len(prompts) + 1)]
-        texts = [NamedText(text, name) for text, name in zip(strings(prompts), where, strict=True)]
-        model = self._language_model
-        read, notes = read_texts(model.experiment, texts, options)
-        for note in notes:
-            warnings.warn(note, stacklevel=4)
-        for answers in answer_texts(model.experiment, model.params, texts, read, options, batch_size):
-            yield answers if options.num_samples > 1 else answers[0]
-
-    @named_as_arguments
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """Returns an iterator over the training batches `start`, `start` + 1, ... of the run's corpus, without end."""
         return train_batches(self.experiment, start)
 
-    @named_as_arguments
     def evaluate(self, *, allow_changed_corpus: bool = False) -> dict[str, float]:
         """Returns the held-out metrics of train.evaluate.
 
@@ -271,13 +242,10 @@ class Model:
             raise ConfigError(f"{changed}, or set allow_changed_corpus=True")
         return evaluate(run, self.params)
 
-    @named_as_arguments
     def metrics(self, split: str | None = None) -> list[dict[str, Any]]:
         """Returns the lines of the run's metrics.jsonl. split: "train" or "eval"; None: all lines."""
         if self.workdir is None:
             raise ConfigError("this model is not that of a run, so it has no metrics: cloze.load a run")
-        if split not in (None, "train", "eval"):
-            raise ConfigError(f"split={split!r} must be 'train' or 'eval'")
         return Workdir(self.workdir).metrics(split)
 
     @functools.cached_property
@@ -290,11 +258,19 @@ class Model:
         (before, is_one), (after, _) = listed(prompts), listed(continuations)
         if len(before) != len(after):
             raise ConfigError(f"there are {len(before)} prompts and {len(after)} continuations: give as many of both")
-        texts = zip(strings(before), strings(after), strict=True)
-        pairs = [
-            likelihood.encode_pair(self.tokenizer, *pair, where=f"text {k}") for k, pair in enumerate(texts, start=1)
-        ]
+        texts = enumerate(zip(before, after, strict=True), start=1)
+        pairs = [likelihood.encode_pair(self.tokenizer, *pair, where=f"text {number}") for number, pair in texts]
         return pairs, is_one
+
+
+def listed(texts: Any, *, has_pairs: bool = False) -> tuple[list[Any], bool]:
+    """Returns the texts as a list, and whether they were one text.
+
+    has_pairs: whether a text is a pair of strings, a prompt and its response. Otherwise a tuple is a sequence of texts.
+    """
+    is_pair = isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(part, str) for part in texts)
+    is_one = isinstance(texts, str | np.ndarray) or (has_pairs and is_pair)
+    return [texts] if is_one else list(texts), is_one
 
 
 def train_batches(experiment: Experiment, start: int) -> Iterator[Batch]:

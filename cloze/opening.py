@@ -6,25 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
-from absl import flags
 from ml_collections import ConfigDict
 
-from cloze.arguments import named_as_arguments
 from cloze.model import Model, train_batches
 from cluster.devices import skip_libtpu_without_tpu, use_compilation_cache
-from command.flags import define_config, parse_flags
+from command.flags import resolve
 from contract.batch import Batch
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from huggingface.convert import default_config, read_model
 from huggingface.folder import is_huggingface_folder
 from run import sharding
-from run.restore import (
-    config_for_reading,
-    load_experiment,
-    load_params,
-    reading_mesh,
-)
+from run.restore import config_for_reading, load_experiment, load_params, reading_mesh
 from train.loop import train_and_evaluate
 
 Config = str | os.PathLike | ConfigDict | Mapping[str, Any]
@@ -32,7 +25,6 @@ Config = str | os.PathLike | ConfigDict | Mapping[str, Any]
 _ROOT = pathlib.Path(__file__).parents[1]
 
 
-@named_as_arguments
 def load(path: str | os.PathLike, step: int | None = None, overrides: Mapping[str, Any] | None = None) -> Model:
     """Returns the model of a run's checkpoint, or of a Hugging Face folder.
 
@@ -56,7 +48,6 @@ def load(path: str | os.PathLike, step: int | None = None, overrides: Mapping[st
     return Model(experiment, params, mesh, source=f"{workdir}, step {step:,}", step=step, workdir=workdir)
 
 
-@named_as_arguments
 def new(config: Config, overrides: Mapping[str, Any] | None = None) -> Model:
     """Returns the model of a config with its initial parameters, drawn from the config's seed.
 
@@ -76,32 +67,22 @@ def new(config: Config, overrides: Mapping[str, Any] | None = None) -> Model:
     return Model(experiment, params, mesh, source=f"{name}, initial parameters", step=0, workdir=None)
 
 
-@named_as_arguments
-def train(
-    config: Config,
-    workdir: str | os.PathLike,
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    start_anew: bool = False,
-) -> Model:
+def train(config: Config, workdir: str | os.PathLike, overrides: Mapping[str, Any] | None = None) -> Model:
     """Trains as `python -m train.main` does, from the newest checkpoint in `workdir` if there is one.
 
     Args:
       config, overrides: as for `new`.
       workdir: the folder of the run.
-      start_anew: whether a run in `workdir` that has no checkpoint is discarded if it lost its checkpoints or has
-        another config.
 
     Returns the model of the newest checkpoint.
 
     Raises ConfigError as train.main does.
     """
     _set_up_jax()
-    train_and_evaluate(make_experiment(_read(config, overrides)[0]), os.fspath(workdir), start_anew=start_anew)
+    train_and_evaluate(make_experiment(_read(config, overrides)[0]), os.fspath(workdir))
     return load(workdir)
 
 
-@named_as_arguments
 def batches(config: Config, overrides: Mapping[str, Any] | None = None, *, start: int = 0) -> Iterator[Batch]:
     """Returns an iterator without end over the training batches `start`, `start` + 1, ... of a config. Makes no model.
 
@@ -132,40 +113,19 @@ def _from_hugging_face(path: str, step: int | None, overrides: Mapping[str, Any]
 
 
 def _read(config: Config, overrides: Mapping[str, Any] | None) -> tuple[dict[str, Any], str]:
-    """Returns a config with its overrides as nested dicts, and its name."""
-    name = "a config"
+    """Returns a config with its overrides as nested dicts, and its name.
+
+    A relative path of a file is also looked for in this project's folder.
+    """
     if isinstance(config, str | os.PathLike):
         name = os.fspath(config)
-        config = _read_file(name)
-    elif not isinstance(config, ConfigDict | Mapping):
-        raise ConfigError(
-            f"a config must be a file such as 'configs/ul2.py:tiny', a ConfigDict or a mapping, not "
-            f"{type(config).__name__}"
-        )
+        path = name.partition(":")[0]
+        is_ours = not os.path.isfile(path) and (_ROOT / path).is_file()
+        return resolve(str(_ROOT / name) if is_ours else name, overrides or {}, name), name
     config = ConfigDict(config).copy_and_resolve_references()
-    try:
-        config.update_from_flattened_dict(dict(overrides or {}))
-    except (KeyError, AttributeError, TypeError, ValueError) as error:
-        field = next(field for field in overrides if not _can_set(config, field, overrides[field]))
-        raise ConfigError(f"{field}={overrides[field]!r} is not a field of {name}, or of another type") from error
-    return config.to_dict(), name
-
-
-def _can_set(config: ConfigDict, field: str, value: Any) -> bool:
-    try:
-        config.copy_and_resolve_references().update_from_flattened_dict({field: value})
-    except (KeyError, AttributeError, TypeError, ValueError):
-        return False
-    return True
-
-
-def _read_file(name: str) -> ConfigDict:
-    """Returns the config of a file and preset; a relative path is also looked for in this project's folder."""
-    path, _, _ = name.partition(":")
-    if not os.path.isfile(path) and (_ROOT / path).is_file():
-        name = str(_ROOT / name)
-    values = flags.FlagValues()
-    argv = ["cloze", f"--config={name}"]
-    define_config(values, argv)
-    parse_flags(values, "", argv)
-    return values["config"].value
+    for field, value in (overrides or {}).items():
+        try:
+            config.update_from_flattened_dict({field: value})
+        except (KeyError, AttributeError, TypeError, ValueError) as error:
+            raise ConfigError(f"{field}={value!r} is not a field of the config, or of another type") from error
+    return config.to_dict(), "a config"

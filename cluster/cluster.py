@@ -4,7 +4,6 @@ This room alone uses jax.distributed.
 """
 
 import contextlib
-import hashlib
 import itertools
 import json
 import os
@@ -13,7 +12,6 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,12 +23,8 @@ from contract.errors import ConfigError
 
 # A process whose heartbeats stop for this long counts as lost, and JAX's coordination service ends the other processes.
 _HEARTBEAT_SECONDS = 60
-_MOST_JOIN_SECONDS = 7 * 24 * 3600
 # Processes may need hours to build their token stores. The coordination service notices processes that end.
 _EXCHANGE_MILLISECONDS = 24 * 3600 * 1000
-_SHOWN = 3  # differing values in a message
-_ROOT = Path(__file__).parents[1]
-_PACKAGES = ("contract", "files", "models", "objectives", "learners", "data", "experiment", "workdir", "run", "train")
 _exchanges = itertools.count()
 
 
@@ -66,8 +60,7 @@ class Cluster:
           timeout_seconds: after this time without the other processes, the process ends with one line on standard error
             and status 1.
 
-        Raises ConfigError if only some values are given, if they contradict each other, or if the processes cannot
-        connect.
+        Raises ConfigError if only some values are given, or if the processes cannot connect.
         """
         given = {
             "--coordinator_address": coordinator_address,
@@ -79,40 +72,7 @@ class Cluster:
             return cls()
         if 0 < len(missing) < len(given):
             raise ConfigError(f"{missing[0]} is missing: several processes need {', '.join(given)}")
-        if coordinator_address is not None:
-            if not 0 <= process_id < num_processes < 2**20:
-                raise ConfigError(f"--process_id={process_id} must be in 0..{num_processes - 1} with {num_processes=}")
-            if not re.fullmatch(r".+:[1-9]\d{0,4}", coordinator_address):
-                raise ConfigError(
-                    f"--coordinator_address={coordinator_address} must be host:port of process 0, as in "
-                    "--coordinator_address=node-a:8476"
-                )
-        if not 1 <= timeout_seconds <= _MOST_JOIN_SECONDS:
-            raise ConfigError(
-                f"--join_timeout={timeout_seconds} must be from 1 to {_MOST_JOIN_SECONDS} seconds, a week"
-            )
-        late = (
-            f"{'a process' if process_id is None else f'process {process_id}'} has waited {timeout_seconds} s "
-            "(--join_timeout) for the other processes of this run: check that all of them were started, each with an "
-            f"index of its own, and can reach the coordinator {coordinator_address or 'that the environment names'}"
-        )
-        # JAX's service for preemption would replace the handler of SIGTERM, which then has no effect until training
-        # begins.
-        jax.config.update("jax_enable_preemption_service", False)
-        try:
-            with _ends_after(timeout_seconds, late):
-                jax.distributed.initialize(
-                    coordinator_address,
-                    num_processes,
-                    process_id,
-                    local_device_ids=None if "JAX_LOCAL_DEVICE_IDS" in os.environ else local_gpus(os.environ),
-                    # JAX ends the process with a stack of C++ frames after this time.
-                    initialization_timeout=timeout_seconds + 60,
-                    heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
-                )
-        except (RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise ConfigError(f"the processes of this run cannot connect: {reason}") from error
+        _join(coordinator_address, num_processes, process_id, timeout_seconds)
         return cls()
 
     def __enter__(self) -> Self:
@@ -149,23 +109,55 @@ class Cluster:
         again, and if the block has raised the same ConfigError in all processes, they raise it unchanged.
         """
         values: dict[str, Any] = {}
-        if not jax.distributed.is_initialized():
-            yield values
-            return
         error: Exception | None = None
         try:
             yield values
         except Exception as raised:
             error = raised
+        if jax.distributed.is_initialized():
+            self._compare(values, error)
+        if error is not None:
+            raise error
+
+    def _compare(self, values: Mapping[str, Any], error: Exception | None) -> None:
+        """Raises ConfigError if values differ, or another process alone has an error; arguments as in `check_equal`."""
         line = None if error is None else " ".join(str(error).split())
         if error is not None and not isinstance(error, ConfigError):
             line = f"{type(error).__name__}: {line}"
         reports = self.all_gather({"host": socket.gethostname(), "error": line, "values": values})
         is_same_error = all(report["error"] == line for report in reports)
         if error is not None and (is_same_error or not isinstance(error, ConfigError)):
-            raise error
+            return  # it is raised as it is
         if message := describe_difference(reports):
             raise ConfigError(message) from error
+
+
+def _join(
+    coordinator_address: str | None, num_processes: int | None, process_id: int | None, timeout_seconds: int
+) -> None:
+    """Connects this process with the others through JAX. Arguments and errors as of `Cluster.join`."""
+    late = (
+        f"{'a process' if process_id is None else f'process {process_id}'} has waited {timeout_seconds} s "
+        "(--join_timeout) for the other processes of this run: check that all of them were started, each with an "
+        f"index of its own, and can reach the coordinator {coordinator_address or 'that the environment names'}"
+    )
+    # JAX's service for preemption would replace the handler of SIGTERM, which then has no effect until training
+    # begins.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        with _ends_after(timeout_seconds, late):
+            jax.distributed.initialize(
+                coordinator_address,
+                num_processes,
+                process_id,
+                local_device_ids=None if "JAX_LOCAL_DEVICE_IDS" in os.environ else local_gpus(os.environ),
+                # JAX ends the process with a stack of C++ frames after this time.
+                initialization_timeout=timeout_seconds + 60,
+                heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+            )
+    except (RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(f"the processes of this run cannot connect: {reason}") from error
 
 
 def describe_difference(reports: Sequence[Mapping[str, Any]]) -> str:
@@ -186,10 +178,11 @@ def describe_difference(reports: Sequence[Mapping[str, Any]]) -> str:
             if (field in values, values.get(field)) != (field in expected, expected.get(field))
         ]
         if differing:
-            more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
+            field, more = differing[0], f", and {len(differing) - 1} more differ" if len(differing) > 1 else ""
+            here, there = (json.dumps(given[field]) if field in given else "none" for given in (values, expected))
             return (
-                f"{name} has {_shown(values, differing)}{more}, and {names[0]} has {_shown(expected, differing)}: "
-                "give every process of a run the same config, corpus, code and workdir"
+                f"{name} has {field}={here}, and {names[0]} has {field}={there}{more}: give every process of a run "
+                "the same config, corpus, versions and workdir"
             )
     return ""
 
@@ -197,15 +190,6 @@ def describe_difference(reports: Sequence[Mapping[str, Any]]) -> str:
 def key_value_store() -> Any:
     """Returns the client of JAX's coordination service, which processes have that have joined."""
     return distributed.global_state.client
-
-
-def code_digest() -> str:
-    """Returns a hash of the source files of this project's packages, names included."""
-    digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(path for package in _PACKAGES for path in (_ROOT / package).rglob("*.py")):
-        source = path.read_bytes()
-        digest.update(f"{path.relative_to(_ROOT).as_posix()} {len(source)}\n".encode() + source)
-    return digest.hexdigest()
 
 
 def describes_several_processes(environment: Mapping[str, str]) -> bool:
@@ -239,16 +223,6 @@ def local_gpus(environment: Mapping[str, str]) -> Sequence[int]:
     return range(task * share, (task + 1) * share)
 
 
-def gpus_of_node(environment: Mapping[str, str], used_by_process: int) -> tuple[int, int]:
-    """Returns how many GPUs of this node the run uses, and how many it has: those that it sees, or its scheduler's.
-
-    used_by_process: of each process on the node.
-    """
-    tasks, _ = _tasks_of_node(environment)
-    used = tasks * used_by_process
-    return used, max(used, visible_gpus(environment), _allocated_gpus(environment, tasks))
-
-
 def _allocated_gpus(environment: Mapping[str, str], tasks: int) -> int:
     """Returns the number of GPUs that SLURM gives to the tasks of this node together; 0 if it does not say."""
     per_task = re.findall(r"(\d+)(?:,|$)", environment.get("SLURM_GPUS_PER_TASK", ""))  # such as "2" or "a100:2"
@@ -265,11 +239,6 @@ def _tasks_of_node(environment: Mapping[str, str]) -> tuple[int, int]:
     ]
     node = int(environment.get("SLURM_NODEID", 0))
     return (counts[node], int(environment.get("SLURM_LOCALID", 0))) if node < len(counts) else (1, 0)
-
-
-def _shown(values: Mapping[str, Any], fields: Sequence[str]) -> str:
-    shown = fields[:_SHOWN]
-    return ", ".join(f"{name}={json.dumps(values[name])}" if name in values else f"no {name}" for name in shown)
 
 
 @contextlib.contextmanager

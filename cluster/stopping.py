@@ -7,9 +7,8 @@ import contextlib
 import itertools
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Literal, Self
 
 import jax
@@ -18,32 +17,11 @@ from cluster.cluster import key_value_store
 
 _SAME_SIGNAL_SECONDS = 1.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# From a request to the step at which all processes act: see `StopBarrier.reached`.
+# From a request to the step at which all processes act: see `StopBarrier._agreed`.
 _STEPS_AHEAD = 2
 _barriers = itertools.count()
 
 Request = Literal["", "save", "stop"]
-
-
-@contextlib.contextmanager
-def signals_deferred() -> Iterator[None]:
-    """Within this context, SIGTERM and Ctrl-C have no effect until its end.
-
-    For what must not be interrupted: Orbax's threads go on writing after an exception in the main thread. Other threads
-    receive no signals, and for them the context does nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    previous = {number: signal.signal(number, lambda n, _: received.append(n)) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        if received:
-            signal.raise_signal(received[0])
 
 
 class StopBarrier:
@@ -84,20 +62,22 @@ class StopBarrier:
         self._began = self._clock()
 
     def reached(self, step: int) -> Request:
-        """Returns what to do after `step`. To be called after every step, in all processes.
-
-        Several processes agree through the key-value store of JAX's coordination service: the first request names a
-        step _STEPS_AHEAD steps later, and every process reads it there after each step. No process can have passed that
-        step, provided that each waits for the metrics of a step, which all processes compute together, before it calls
-        `reached` for the next one.
-        """
+        """Returns what to do after `step`. To be called after every step, in all processes."""
         request: Request = ""
         if self._signalled_at is not None:
             request = "stop"
         elif jax.process_index() == 0 and self._seconds and self._clock() - self._began >= self._seconds:
             request = "save"
-        if jax.process_count() == 1:
-            return request
+        return request if jax.process_count() == 1 else self._agreed(step, request)
+
+    def _agreed(self, step: int, request: Request) -> Request:
+        """Returns what all processes do after `step`, where this one would do `request`.
+
+        They agree through the key-value store of JAX's coordination service: the first request names a step
+        _STEPS_AHEAD steps later, and every process reads it there after each step. No process can have passed that
+        step, provided that each waits for the metrics of a step, which all processes compute together, before it calls
+        `reached` for the next one.
+        """
         store, folder = key_value_store(), f"{self._folder}/{self._round}/"
         if request:
             with contextlib.suppress(jax.errors.JaxRuntimeError):  # there is a request already

@@ -22,18 +22,15 @@ import pathlib
 import re
 import sys
 import textwrap
-import traceback
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from command.program import run_program
 from contract.errors import ConfigError
-
-T = TypeVar("T")
 
 TRAINING_MEMORY = (
     "Raise train.grad_accum_steps or mesh.fsdp, or set model.remat='full'; python -m train.plan with this config and "
@@ -54,23 +51,7 @@ def run_command(main: Callable[[], None], *, memory_remedy: str = "") -> None:
     from cluster.devices import skip_libtpu_without_tpu  # imports JAX, which some commands do not need
 
     skip_libtpu_without_tpu()
-    run_program(lambda: _with_devices(main), memory_remedy=memory_remedy)
-
-
-def _with_devices(main: Callable[[], None]) -> None:
-    """Runs `main`. Raises ConfigError where JAX cannot use the devices that JAX_PLATFORMS names."""
-    try:
-        main()
-    except (RuntimeError, AssertionError) as error:
-        raised_in = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
-        if raised_in != "jax._src.xla_bridge":
-            raise
-        platforms = os.environ.get("JAX_PLATFORMS")
-        reason = " ".join(str(error).split()) or "there are none, or JAX is installed without their plugin"
-        raise ConfigError(
-            f"JAX cannot use the devices of {f'JAX_PLATFORMS={platforms}' if platforms else 'this machine'}: "
-            f"{reason[:200]}: set JAX_PLATFORMS=cpu, or unset it to use what there is"
-        ) from error
+    run_program(main, memory_remedy=memory_remedy)
 
 
 def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) -> flags.FlagHolder:
@@ -87,17 +68,13 @@ def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) 
 
 
 def parse_flags(
-    flag_values: flags.FlagValues,
-    usage: str,
-    argv: list[str] | None = None,
-    *,
-    positional: Callable[[str], T] | None = None,
-) -> list[T]:
+    flag_values: flags.FlagValues, usage: str, argv: list[str] | None = None, *, positional: bool = False
+) -> list[str]:
     """Parses the command line, sys.argv by default, into `flag_values`, and returns the other arguments.
 
     --help prints `usage`, the flags, and the fields of --config or of every config, and exits.
 
-    positional: the type of the arguments that are not flags; None: the command takes no such arguments.
+    positional: whether the command takes arguments that are not flags.
 
     Raises ConfigError, one line, for an invalid flag, an unexpected argument, an invalid config file or override.
     """
@@ -107,6 +84,7 @@ def parse_flags(
         print(f"{usage.strip()}\n\nFlags:\n{flag_values.get_help(prefix='  ', include_special_flags=False)}")
         if "config" in flag_values:
             print(f"\n{_config_help(argv)}")
+        sys.stdout.flush()
         sys.exit(0)
     if "config" in flag_values:
         _check_config_file(argv)
@@ -118,20 +96,11 @@ def parse_flags(
     sys.modules.pop("config_config", None)
     try:
         rest = flag_values(argv)
-    except (Exception, SystemExit) as error:  # a config file is a program and can raise anything
+    except Exception as error:  # a config file is a program and can raise anything
         raise ConfigError(_one_line(error, argv)) from error
-    check_given_once(flag_values)
-    if any(name.startswith("config.") for name in flag_values):
-        _check_tuples(argv, config_overrides(flag_values))
-    values = []
-    for argument in rest[1:]:
-        if positional is None:
-            raise ConfigError(f"unexpected argument {argument!r}: flags are written --name=value")
-        try:
-            values.append(positional(argument))
-        except ValueError as error:
-            raise ConfigError(f"argument {argument!r} must be of type {positional.__name__}") from error
-    return values
+    if rest[1:] and not positional:
+        raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
+    return rest[1:]
 
 
 def config_fields(flag_values: flags.FlagValues) -> dict[str, Any]:
@@ -174,14 +143,6 @@ def override_flags(overrides: Mapping[str, Any]) -> list[str]:
     """Returns overrides as flags, such as "--config.objective.mask_rate=0.4"."""
     values = {field: tuple(value) if isinstance(value, list) else value for field, value in overrides.items()}
     return [f"--config.{field}={value}" for field, value in values.items()]
-
-
-def check_given_once(flag_values: flags.FlagValues) -> None:
-    """Raises ConfigError for a flag that the parsed command line has twice, unless its values form a list."""
-    for name in flag_values:
-        flag = flag_values[name]
-        if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
-            raise ConfigError(f"--{name} is given {flag.present} times: give it once")
 
 
 @contextlib.contextmanager
@@ -287,16 +248,7 @@ def _one_line(error: BaseException, argv: list[str]) -> str:
     field = re.match(r"Unknown command line flag '(\w+\.[\w.]+)'", str(error))
     if field and any("config" in name for name in argv[1:]):
         return f"unknown flag --{field[1]}: a field of the config is written --config.{field[1]}=..."
-    if "has no attribute 'get_config'" in str(error):
-        return f"--config={next(_config_arguments(argv))} is no config: it has no function get_config()"
-    if re.search(r"get_config\(\) takes 0 positional arguments", str(error)):
-        name = next(_config_arguments(argv))
-        return (
-            f"--config={name} names a preset, and {name.partition(':')[0]} has none: remove :{name.partition(':')[2]}"
-        )
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if isinstance(error, SystemExit):
-        lines = [f"it ends the program, with the status {error.code}"]
     where = "".join(f"--config={name}: " for name in itertools.islice(_config_arguments(argv), 1))
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
         with contextlib.suppress(Exception):  # where the file itself raised the error, it does so again
@@ -322,21 +274,3 @@ def _unknown_field(argv: Sequence[str], fields: Mapping[str, Any]) -> str:
             remedy = f"did you mean {near[0]}?" if near else "--help prints the fields of this config"
             return f"unknown config field in {argument}: {remedy}"
     return ""
-
-
-def _check_tuples(argv: Sequence[str], overrides: Mapping[str, Any]) -> None:
-    """Raises ConfigError for an override of a tuple that was read as one text, such as "('a'" or "a,b".
-
-    One word is a tuple of that word, as ml_collections reads it: "[R]", but not "[R],[S]".
-
-    argv: the command line. overrides: its fields and values, as parsed.
-    """
-    given = {text for argument in argv for text in (argument, argument.partition("=")[2])}
-    for name, value in overrides.items():
-        for item in value if isinstance(value, tuple) else ():
-            if isinstance(item, str) and item in given:
-                balanced = all(item.count(left) == item.count(right) for left, right in ("()", "[]", "{}"))
-                if not balanced or re.search(r"[,'\"\s]", item):
-                    raise ConfigError(
-                        f"""--config.{name}={item} is not a tuple: write it as in "('a', 'b')" or "('a',)\""""
-                    )

@@ -47,16 +47,12 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.objective = ConfigDict({"name": "bart", **VARIANTS[variant]})
     config.loss.z_loss = 0.0
     config.model.update(architectures.BART["base"] | base.TINY_SIZES | {"dropout_rate": 0.0})
-    config.optimizer.name = "adamw"
-    config.optimizer.learning_rate = 2e-3
+    config.optimizer.update(name="adamw", learning_rate=2e-3)
     base.use_size(config, size, architectures.BART)
     if size != "tiny":
         recipes.use_bert_recipe(config)
         config.data.targets_length = 512
-        config.optimizer.learning_rate = 4e-4
-        config.optimizer.b2 = 0.98
-        config.optimizer.clip_norm = 0.1
-        config.train.batch_size = 8000
-        config.train.steps = 500_000
+        config.optimizer.update(learning_rate=4e-4, b2=0.98, clip_norm=0.1)
+        config.train.update(batch_size=8000, steps=500_000)
         machines.use_machine(config, size, machines.BART)
     return config

@@ -222,7 +222,6 @@ def get_config() -> ConfigDict:
     # The number of devices along each axis of the mesh. One axis may be -1: all remaining devices.
     config.mesh.data = -1  # devices with different rows, each with a copy of the training state
     config.mesh.fsdp = 1  # devices with different rows, each with a shard of the training state
-    config.mesh.context = 1  # devices with the same rows, each with a part of the positions, for long rows
     config.mesh.tensor = 1  # devices with the same rows, each with a shard of the training state
     return config
 
@@ -287,16 +286,7 @@ def corpus(
 
 
 def use_corpora(config: ConfigDict, corpora: dict[str, dict]) -> None:
-    """Sets config.data to several corpora, by name, in place of data.source.
-
-    Raises ValueError for a name that --config.data.sources.NAME.weight=... and so on cannot have.
-    """
-    for name in corpora:
-        if not (name.isidentifier() and name.isascii()) or hasattr(ConfigDict(), name):
-            raise ValueError(
-                f"data.sources names a corpus {name!r}, and the command line has no fields of that name: use letters, "
-                "digits and '_', no digit first, and no attribute of a ConfigDict"
-            )
+    """Sets config.data to several corpora, by name, in place of data.source."""
     config.data.source = ""
     config.data.sources = ConfigDict(corpora)
 

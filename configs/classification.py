@@ -32,22 +32,17 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     """Returns the experiment at a preset."""
     config = mlm.get_config()
     config.objective = ConfigDict({"name": "classification", "classes": PACKAGES, "pooling": "position"})
-    config.data.documents = "split"
-    config.data.on_unusable = "skip"
-    config.data.inputs_length = 256
+    config.data.update(documents="split", on_unusable="skip", inputs_length=256)
     config.data.targets_length = 1  # an encoder-decoder predicts the class from one position of its decoder
     config.data.bidirectional_inputs = False
     config.optimizer.learning_rate = 5e-4
-    config.train.steps = 300
-    config.train.eval_every = 100
+    config.train.update(steps=300, eval_every=100)
     base.use_size(config, preset, architectures.BERT)
     if preset != "tiny":
         config.precision = "bfloat16"
         config.data.inputs_length = 512
         recipes.use_bert_optimizer(config)
-        config.optimizer.learning_rate = 2e-5
-        config.optimizer.warmup_steps = 500
-        config.train.batch_size = 32
-        config.train.steps = 5000
+        config.optimizer.update(learning_rate=2e-5, warmup_steps=500)
+        config.train.update(batch_size=32, steps=5000)
         machines.use_machine(config, preset, {})
     return config

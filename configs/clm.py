@@ -23,18 +23,14 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config = base.get_config()
     config.objective = ConfigDict({"name": "clm"})
     config.loss.z_loss = 0.0
-    config.data.documents = "pack"
-    config.data.inputs_length = 256
-    config.data.targets_length = 256
+    config.data.update(documents="pack", inputs_length=256, targets_length=256)
     config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 4})
-    config.train.batch_size = 8
-    config.train.steps = 500
+    config.train.update(batch_size=8, steps=500)
     base.use_size(config, preset, SIZES)
     if preset != "tiny":
         recipes.use_llama_recipe(config)
         config.data.inputs_length = 1024 if preset in {"base", *architectures.GPT2} else 2048
         config.data.targets_length = config.data.inputs_length
-        config.train.batch_size = 512
-        config.train.steps = 600_000
+        config.train.update(batch_size=512, steps=600_000)
         machines.use_machine(config, preset, FITS)
     return config

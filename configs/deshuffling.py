@@ -22,7 +22,6 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     base.use_size(config, preset, SIZES)
     if preset != "tiny":
         recipes.use_t5_recipe(config)
-        config.train.batch_size = 128
-        config.train.steps = 524_288
+        config.train.update(batch_size=128, steps=524_288)
         machines.use_machine(config, preset, {})
     return config

@@ -30,8 +30,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     )
     config.loss.z_loss = 0.0
     config.model.update(architectures.TINY_ENCODER)
-    config.optimizer.name = "adamw"
-    config.optimizer.learning_rate = 2e-3
+    config.optimizer.update(name="adamw", learning_rate=2e-3)
     base.use_size(config, preset, architectures.ELECTRA)
     if preset != "tiny":
         recipes.use_bert_recipe(config)

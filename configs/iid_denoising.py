@@ -46,13 +46,11 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     size, variant = base.split_preset(preset, SIZES, VARIANTS)
     config.objective = ConfigDict({"name": "iid_denoising", **VARIANTS[variant]})
     config.data.inputs_length = 256
-    config.train.batch_size = 8
-    config.train.steps = 500
+    config.train.update(batch_size=8, steps=500)
     base.use_size(config, size, SIZES)
     if size != "tiny":
         recipes.use_t5_recipe(config)
-        config.train.batch_size = 128
-        config.train.steps = 524_288
+        config.train.update(batch_size=128, steps=524_288)
         machines.use_machine(config, size, {})
     # The longest possible targets of windows of inputs_length - 1 tokens, which T5 has for every variant: 155, 78 and
     # 512 at 512 inputs. T5 uses 192, 104 and 512, because its number of noise tokens is random.

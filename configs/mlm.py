@@ -46,20 +46,15 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.objective = ConfigDict({"name": "mlm", **VARIANTS[variant]})
     config.loss.z_loss = 0.0
     config.model.update(architectures.TINY_ENCODER)
-    config.optimizer.name = "adamw"
-    config.optimizer.learning_rate = 2e-3
+    config.optimizer.update(name="adamw", learning_rate=2e-3)
     base.use_size(config, size, architectures.BERT)
     if size != "tiny":
         recipes.use_bert_recipe(config)
-        config.train.batch_size = 256
-        config.train.steps = 1_000_000
+        config.train.update(batch_size=256, steps=1_000_000)
         if variant == "roberta":
             config.model.update(architectures.ROBERTA[size])
             # fairseq, examples/roberta/config/pretraining/base.yaml
-            config.optimizer.learning_rate = 5e-4
-            config.optimizer.b2 = 0.98
-            config.optimizer.clip_norm = 0.0
-            config.train.batch_size = 2048
-            config.train.steps = 125_000
+            config.optimizer.update(learning_rate=5e-4, b2=0.98, clip_norm=0.0)
+            config.train.update(batch_size=2048, steps=125_000)
         machines.use_machine(config, size, machines.BERT)
     return config

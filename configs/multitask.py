@@ -26,7 +26,7 @@ of the response (0.035).
 
 from ml_collections import ConfigDict
 
-from configs import base, ul2
+from configs import base, span_corruption, ul2
 from configs.base import corpus, denoiser
 
 VARIANTS = {"t5": 1.0, "ul2_sft": 0.1, "replay": 0.9}  # the weight of `pairs`
@@ -37,19 +37,8 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     size, variant = base.split_preset(preset, ul2.SIZES, VARIANTS)
     config = ul2.get_config(size)
     pairs = denoiser(name="sft", mode="", weight=1.0, inputs_eos=True, corpora=("pairs",))
-    rows = {
-        "spans": denoiser(
-            name="span_corruption",
-            mode="",
-            weight=1.0,
-            noise_density=0.15,
-            mean_noise_span_length=3.0,
-            random_roll=False,
-            span_length_distribution="composition",
-        )
-    }
-    if variant == "ul2_sft":
-        rows = config.objective.denoisers.to_dict()
+    spans = denoiser(name="span_corruption", mode="", weight=1.0, **span_corruption.VARIANTS["span_3_15_u_u"])
+    rows = config.objective.denoisers.to_dict() if variant == "ul2_sft" else {"spans": spans}
     rows = {name: row | {"corpora": ("text",)} for name, row in rows.items()}
     config.objective = ConfigDict(base.mixture({**rows, "sft": pairs}))
     is_t5 = variant == "t5"
@@ -61,8 +50,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         },
     )
     if is_t5:
-        config.data.rates = "num_examples"
-        config.data.rates_maximum = 2**19
+        config.data.update(rates="num_examples", rates_maximum=2**19)
     config.data.on_unusable = "skip" if size == "tiny" else "error"
     if size == "tiny":
         config.data.inputs_length = config.data.targets_length = 256

@@ -18,16 +18,13 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     """Returns the experiment at a preset."""
     config = base.get_config()
     config.objective = ConfigDict({"name": "prefix_lm", "target_fraction": 0.5, "split": "uniform", "sentinel": False})
-    config.data.inputs_length = 256
-    config.data.targets_length = 256
+    config.data.update(inputs_length=256, targets_length=256)
     config.model.num_layers = 4
-    config.train.batch_size = 8
-    config.train.steps = 500
+    config.train.update(batch_size=8, steps=500)
     base.use_size(config, preset, architectures.T5_V1_1)
     config.model.architecture = "decoder_only"
     if preset != "tiny":
         recipes.use_t5_recipe(config)
-        config.train.batch_size = 128
-        config.train.steps = 524_288
+        config.train.update(batch_size=128, steps=524_288)
         machines.use_machine(config, preset, machines.T5)
     return config

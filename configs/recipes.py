@@ -19,12 +19,8 @@ def use_t5_recipe(config: ConfigDict) -> None:
     step's memory and little of its computation: where memory is short, model.remat="dots" recomputes them. The
     experiment sets it for a machine (configs/machines.py).
     """
-    config.data.inputs_length = 512
-    config.data.targets_length = 512
-    config.optimizer.name = "adafactor"
-    config.optimizer.schedule = "inverse_sqrt"
-    config.optimizer.learning_rate = 0.01
-    config.optimizer.warmup_steps = 10_000
+    config.data.update(inputs_length=512, targets_length=512)
+    config.optimizer.update(name="adafactor", schedule="inverse_sqrt", learning_rate=0.01, warmup_steps=10_000)
     config.optimizer.clip_norm = 0.0
     use_long_run(config)
 
@@ -33,8 +29,7 @@ def use_bert_recipe(config: ConfigDict) -> None:
     """Sets BERT's pre-training recipe: rows of 512 tokens; BERT's AdamW at 1e-4, with 10,000 steps of warm-up."""
     config.data.inputs_length = 512
     use_bert_optimizer(config)
-    config.optimizer.learning_rate = 1e-4
-    config.optimizer.warmup_steps = 10_000
+    config.optimizer.update(learning_rate=1e-4, warmup_steps=10_000)
     use_long_run(config)
 
 
@@ -44,24 +39,14 @@ def use_bert_optimizer(config: ConfigDict) -> None:
     Only norms and biases are exempt from weight decay. Embeddings decay, as in BERT's, RoBERTa's, ELECTRA's and BART's
     code.
     """
-    config.optimizer.name = "adamw"
-    config.optimizer.schedule = "linear"
-    config.optimizer.final_learning_rate_fraction = 0.0
-    config.optimizer.b2 = 0.999
-    config.optimizer.eps = 1e-6
-    config.optimizer.weight_decay = 0.01
-    config.optimizer.no_decay = ("norm", "bias")
+    config.optimizer.update(name="adamw", schedule="linear", final_learning_rate_fraction=0.0, b2=0.999, eps=1e-6)
+    config.optimizer.update(weight_decay=0.01, no_decay=("norm", "bias"))
 
 
 def use_llama_recipe(config: ConfigDict) -> None:
     """Sets Llama's recipe: AdamW at 3e-4, 2000 steps of warm-up, then a cosine decay to a tenth of the rate."""
-    config.optimizer.name = "adamw"
-    config.optimizer.schedule = "cosine"
-    config.optimizer.learning_rate = 3e-4
-    config.optimizer.warmup_steps = 2000
-    config.optimizer.final_learning_rate_fraction = 0.1
-    config.optimizer.b2 = 0.95
-    config.optimizer.weight_decay = 0.1
+    config.optimizer.update(name="adamw", schedule="cosine", learning_rate=3e-4, warmup_steps=2000)
+    config.optimizer.update(final_learning_rate_fraction=0.1, b2=0.95, weight_decay=0.1)
     use_long_run(config)
 
 
@@ -71,8 +56,5 @@ def use_long_run(config: ConfigDict) -> None:
     5000 steps of a large model are hours, which a failure must not cost: a checkpoint every half an hour.
     """
     config.precision = "bfloat16"
-    config.train.log_every = 100
-    config.train.eval_every = 5000
-    config.train.eval_windows = 8192
-    config.train.checkpoint_every = 5000
+    config.train.update(log_every=100, eval_every=5000, eval_windows=8192, checkpoint_every=5000)
     config.train.checkpoint_minutes = 30.0

@@ -31,23 +31,13 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     """Returns the experiment at a preset."""
     config = clm.get_config(preset)
     config.objective = ConfigDict({"name": "sft", "inputs_eos": False})
-    config.data.source = "stdlib_functions"
-    config.data.documents = "whole"
-    config.data.on_unusable = "skip"
-    config.data.bidirectional_inputs = False
-    config.data.inputs_length = 512
-    config.data.targets_length = 512
-    config.train.batch_size = 4
-    config.train.steps = 400
+    config.data.update(source="stdlib_functions", documents="whole", on_unusable="skip", bidirectional_inputs=False)
+    config.data.update(inputs_length=512, targets_length=512)
+    config.train.update(batch_size=4, steps=400)
     if preset != "tiny":
         config.data.on_unusable = "error"
-        config.optimizer.learning_rate = 1e-5 if preset == "13b" else 2e-5
-        config.optimizer.warmup_steps = 36
-        config.optimizer.final_learning_rate_fraction = 0.0
-        config.optimizer.b2 = 0.999
-        config.optimizer.weight_decay = 0.0
-        config.train.batch_size = 32
-        config.train.steps = 0
-        config.train.epochs = 5.0 if preset == "13b" else 3.0
+        config.optimizer.update(learning_rate=1e-5 if preset == "13b" else 2e-5, warmup_steps=36)
+        config.optimizer.update(final_learning_rate_fraction=0.0, b2=0.999, weight_decay=0.0)
+        config.train.update(batch_size=32, steps=0, epochs=5.0 if preset == "13b" else 3.0)
         machines.use_machine(config, preset, clm.FITS)
     return config

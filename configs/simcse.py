@@ -34,13 +34,10 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.model.dropout_rate = 0.1
     if size == "tiny":
         config.data.inputs_length = 64
-        config.train.batch_size = 32
-        config.train.steps = 300
+        config.train.update(batch_size=32, steps=300)
     else:
         config.data.inputs_length = 32
-        config.optimizer.learning_rate = 3e-5 if size == "base" else 1e-5
-        config.optimizer.warmup_steps = 0
-        config.optimizer.weight_decay = 0.0
+        config.optimizer.update(learning_rate=3e-5 if size == "base" else 1e-5, warmup_steps=0, weight_decay=0.0)
         config.train.batch_size = 64
         config.train.steps = 15_625  # one epoch of SimCSE's million sentences
         config.train.eval_every = config.train.checkpoint_every = 250

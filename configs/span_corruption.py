@@ -17,7 +17,7 @@ from configs import architectures, base, machines, recipes
 
 _T5 = {"noise_density": 0.15, "random_roll": False, "span_length_distribution": "composition"}
 VARIANTS = {f"span_{mean}_15_u_u": {**_T5, "mean_noise_span_length": float(mean)} for mean in (3, 2, 5, 10)}
-# By mean span length: the targets of 256 inputs (tiny) and of 512. See objectives/rows/lengths.py.
+# By mean span length: the targets of 256 inputs (tiny) and of 512. See objectives/rows/window_specs.py.
 TARGETS_LENGTH = {2.0: (62, 126), 3.0: (58, 114), 5.0: (54, 105), 10.0: (49, 99)}
 
 
@@ -27,15 +27,12 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     size, variant = base.split_preset(preset, architectures.T5_V1_1, VARIANTS)
     config.objective = ConfigDict({"name": "span_corruption", **VARIANTS[variant]})
     tiny_targets, paper_targets = TARGETS_LENGTH[config.objective.mean_noise_span_length]
-    config.data.inputs_length = 256
-    config.data.targets_length = tiny_targets
-    config.train.batch_size = 8
-    config.train.steps = 500
+    config.data.update(inputs_length=256, targets_length=tiny_targets)
+    config.train.update(batch_size=8, steps=500)
     base.use_size(config, size, architectures.T5_V1_1)
     if size != "tiny":
         recipes.use_t5_recipe(config)
         config.data.targets_length = paper_targets
-        config.train.batch_size = 2048
-        config.train.steps = 1_000_000
+        config.train.update(batch_size=2048, steps=1_000_000)
         machines.use_machine(config, size, machines.T5)
     return config

@@ -73,15 +73,12 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     if size != "tiny":
         recipes.use_t5_recipe(config)
         config.data.num_sentinels = 128  # noise_density=0.5 with spans of 3 needs 128 at 512 inputs; T5 has 100
-        config.train.batch_size = 128
-        config.train.steps = 500_000
+        config.train.update(batch_size=128, steps=500_000)
     if size == "20b":
-        config.train.batch_size = 1024
-        config.train.steps = 2_000_000
+        config.train.update(batch_size=1024, steps=2_000_000)
     machines.use_machine(config, size, {**machines.T5, **machines.UL2})
     if variant == "packed":
-        config.data.packing = "planned"
-        config.data.examples_per_row = 4
+        config.data.update(packing="planned", examples_per_row=4)
         config.data.inputs_length *= 4
         # The seven denoisers have 0.57 targets per input.
         config.data.targets_length = config.data.inputs_length * 9 // 16

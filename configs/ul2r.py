@@ -45,15 +45,11 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.data.documents = "join"
     if size != "tiny":
         config.data.num_sentinels = config.data.inputs_length // 4  # enough for x2, on an encoder-decoder too
-        config.optimizer.learning_rate = 1e-4
-        config.optimizer.warmup_steps = 500
-        config.optimizer.weight_decay = 0.0
-        config.train.batch_size = 32
-        config.train.steps = 20_000
+        config.optimizer.update(learning_rate=1e-4, warmup_steps=500, weight_decay=0.0)
+        config.train.update(batch_size=32, steps=20_000)
         machines.use_machine(config, size, clm.FITS)
     config.objective = ConfigDict(base.mixture(VARIANTS[variant]))
     if variant == "clm_then_ul2r":
-        config.objective.schedule = "linear"
-        config.objective.begin_step = config.train.steps // 2
+        config.objective.update(schedule="linear", begin_step=config.train.steps // 2)
         config.objective.end_step = config.train.steps * 6 // 10
     return config

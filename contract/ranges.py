@@ -2,7 +2,6 @@
 
 A range is an interval: [ and ] include a bound, ( and ) exclude it. A bound is a number, a power such as 2**31, or inf.
 " or " joins intervals, as in "[-1, -1] or [1, 8]". NaN is in no range, and infinity only in one that includes it.
-A float must be in the range as a float32 too, with which devices compute: 1e300 is infinite there, and 1 - 1e-12 is 1.
 
 Ranges are text, so that a package that imports nothing of this project (models) can declare them.
 """
@@ -13,8 +12,6 @@ import re
 import typing
 from collections.abc import Mapping
 from typing import Annotated, Any
-
-import numpy as np
 
 from contract.errors import ConfigError
 
@@ -44,7 +41,7 @@ class Interval:
         if not of_integers:
             return f"in {self.text}"
         first, last = int(self.low) + (not self.includes_low), int(self.high) - (not self.includes_high)
-        return f"from {_power_text(first)} to {_power_text(last)}" if first < last else f"{first}"
+        return f"from {first} to {last}" if first < last else f"{first}"
 
 
 @functools.cache
@@ -89,36 +86,17 @@ def check_ranges(cls: type, values: Mapping[str, Any], field: str) -> None:
         if not text:
             continue
         for number in value if is_tuple else (value,):
-            if not any(_is_within(number, interval) for interval in intervals_of(text)):
+            if not any(number in interval for interval in intervals_of(text)):
                 where = f"{field}.{name}" if field else name
                 each = " in each place" if is_tuple else ""
                 raise ConfigError(f"{where}={value!r} must be {range_in_words(item)}{each}")
-
-
-def _is_within(number: int | float, interval: Interval) -> bool:
-    """Returns whether an interval contains a number; a float also after all three are rounded to float32."""
-    if isinstance(number, int):
-        return number in interval
-    with np.errstate(over="ignore"):
-        value, low, high = (float(np.float32(x)) for x in (number, interval.low, interval.high))
-    return number in interval and value in dataclasses.replace(interval, low=low, high=high)
 
 
 def _declared(hint: Any) -> str:
     return hint.__metadata__[0] if typing.get_origin(hint) is Annotated else ""
 
 
-def _power_text(value: float) -> str:
-    """Returns `value` as text; a bound of 32-bit or 64-bit integers as a power of 2."""
-    for power in (31, 63):
-        if value in (2**power - 1, -(2**power)):
-            return f"2**{power} - 1" if value > 0 else f"-2**{power}"
-    return str(value)
-
-
 def _number(text: str) -> float:
-    if "inf" in text:
-        return float(text)
     base, _, power = text.partition("**")
     if power:
         return -(int(base[1:]) ** int(power)) if base.startswith("-") else int(base) ** int(power)

@@ -86,6 +86,10 @@ class RowPlan(NamedTuple):
         """The distinct window lengths of one denoiser, int32 [n], ascending."""
         return np.unique(self.raw_lengths[self.denoiser_ids == denoiser_id])
 
+    def num_variants(self, denoiser_id: int) -> int:
+        """The number of variants of one denoiser."""
+        return int(self.variant_ids[self.denoiser_ids == denoiser_id].max()) + 1
+
 
 @dataclasses.dataclass(frozen=True)
 class BatchSpec:

@@ -5,8 +5,5 @@ This package imports only contract. The objective that makes a batch of windows 
 
 import logging
 
-from command.program import quiet_while_importing
-
-quiet_while_importing()
 # With jaxlib below 0.11, Grain prints at its import that it cannot profile worker processes. Ours are threads.
 logging.getLogger("absl").addFilter(lambda record: "worker profiling requires" not in str(record.msg))

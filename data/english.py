@@ -51,10 +51,7 @@ _PLAIN = {
     "switchboard": (r"switchboard/transcript", 60),
 }
 # Corpus of tagged words -> the names of its files, and what separates a word from its tag.
-_TAGGED = {
-    "brown": (r"brown/c[a-r]\d\d", "/"),
-    "masc_tagged": (r"masc_tagged/(spoken|written)/.*\.txt", "_"),
-}
+_TAGGED = {"brown": (r"brown/c[a-r]\d\d", "/"), "masc_tagged": (r"masc_tagged/(spoken|written)/.*\.txt", "_")}
 _PLAYS = ("shakespeare", r"shakespeare/\w+\.xml")
 
 Labelled = list[tuple[str, str]]  # (text, label)
@@ -111,18 +108,16 @@ def documents(data: NltkData) -> Iterator[dict[str, str]]:
 
 def _texts(data: NltkData) -> Iterator[tuple[str, Iterable[str]]]:
     for source, (name, lines) in _PLAIN.items():
-        whole = data.files(source, name)
-        if lines is None:
-            yield source, whole
-        else:
-            yield source, (piece for text in whole for piece in _pieces(text, lines))
+        yield source, (piece for text in data.files(source, name) for piece in _pieces(text, lines))
     for source, (name, separator) in _TAGGED.items():
         yield source, (_without_tags(text, separator) for text in data.files(source, name))
     source, name = _PLAYS
     yield source, itertools.chain.from_iterable(map(_acts, data.files(source, name)))
 
 
-def _pieces(text: str, count: int) -> list[str]:
+def _pieces(text: str, count: int | None) -> list[str]:
+    if count is None:
+        return [text]
     lines = [line for line in text.splitlines() if line.strip()]
     return ["\n".join(lines[i : i + count]) for i in range(0, len(lines), count)]
 
@@ -196,14 +191,11 @@ def main() -> None:
     for name, parts in tasks(data).items():
         for part, rows in zip(("train", "test"), parts, strict=True):
             contents[f"{name}.{part}"] = [{"text": text, "label": label} for text, label in rows]
-    try:
-        out.mkdir(parents=True)
-        for name, rows in contents.items():
-            write_text(out / f"{name}.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-            size = sum(len(row["text"].encode()) for row in rows)
-            print(f"{name}.jsonl: {len(rows):,} texts, {size:,} bytes", file=sys.stderr)
-    except OSError as error:
-        raise ConfigError(f"--out={out} cannot be written: {error.strerror}") from None
+    out.mkdir(parents=True)
+    for name, rows in contents.items():
+        write_text(out / f"{name}.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        size = sum(len(row["text"].encode()) for row in rows)
+        print(f"{name}.jsonl: {len(rows):,} texts, {size:,} bytes", file=sys.stderr)
 
 
 if __name__ == "__main__":

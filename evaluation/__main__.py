@@ -12,7 +12,7 @@ split are the run's. The line then names the config and the overrides.
 A corpus that has changed since the run was trained, or another tokenizer in its place, is an error. With
 --allow_changed_corpus it is a note.
 
-With --probe=NAME a quantity is computed instead that has the same meaning for every run (train/probes):
+With --probe=NAME a quantity is computed instead that has the same meaning for every run (evaluation/probes):
   continuation           nats and bits per byte of the second half of held-out texts, given the first half
   infilling              exact match and nats per byte of one hidden span, given the text on both sides of it
   pseudo_log_likelihood  nats per byte of each token, or word, given the rest of the text
@@ -32,7 +32,7 @@ from contract.errors import ConfigError
 from evaluation.cross_evaluate import scoring_experiment, scoring_params
 from evaluation.floors import printed_floors
 from evaluation.leakage import describe_trained_on
-from evaluation.probes.command import answer, check_probe, define_probe_flags, make_probe
+from evaluation.probes.command import answer, check_probe, define_probe_flags, probe_of_flags
 from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus
 from run.evaluation import evaluate, score_all
@@ -53,7 +53,7 @@ def main() -> None:
     """Evaluates a checkpoint of a run, under the run's config or another one, and prints one JSON line."""
     parse_flags(_FLAGS, __doc__)
     use_compilation_cache()
-    probe = make_probe(_FLAGS)
+    probe = probe_of_flags(_FLAGS)
     workdir = Workdir(_WORKDIR.value)
     trained = load_experiment(workdir, on_other_tokenizer=_on_change)
     experiment, own_config = trained, _FLAGS["config"].value is None

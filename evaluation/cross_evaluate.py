@@ -20,6 +20,8 @@ from run.restore import config_for_reading, not_a_language_model
 
 # Of config.data: under another split, text that the run trained on is scored.
 RUN_FIELDS = ("heldout_fraction", "split_seed", "split_by", "heldout")
+# What gives each token its id.
+VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_tokens", "decoder_start_token")
 # Overrides that evaluation cannot follow, and why.
 _FIXED = {"model": "the model is the run's", "mesh": "evaluation uses the devices of this machine"}
 
@@ -58,11 +60,8 @@ def scoring_experiment(
         config["precision"] = run.config["precision"]
     data = from_mapping(DataConfig, config["data"], "data")
     _check_vocabulary(run, data, name)
-    # `_check_params` refuses rows that are too long.
-    longest = max(getattr(data, field) for field in _row_fields(model))
-    config["model"]["max_length"] = max(model.max_length, longest)
     experiment = make_experiment(config)
-    _check_params(run, experiment, model, name)
+    _check_params(run, experiment, name)
     return experiment
 
 
@@ -92,29 +91,19 @@ def _check_overrides(model: ModelConfig, overrides: Mapping[str, Any]) -> None:
 
 def _check_vocabulary(run: Experiment, data: DataConfig, name: str) -> None:
     """Raises ConfigError unless every token has the same id in both."""
-    same_ids = run.tokenizer.fingerprint == make_tokenizer(data).fingerprint
-    for field, same in (
-        ("tokenizer", same_ids),
-        ("mode_tokens", run.data.mode_tokens == data.mode_tokens),
-        ("num_sentinels", run.data.num_sentinels == data.num_sentinels),
-        ("append_special_tokens", run.data.append_special_tokens == data.append_special_tokens),
-        ("decoder_start_token", run.data.decoder_start_token == data.decoder_start_token),
-    ):
-        if same:
-            continue
+    for field in VOCABULARY:
         ours, theirs = getattr(run.data, field), getattr(data, field)
-        raise ConfigError(
-            f"--config={name}: data.{field}={theirs!r} gives another vocabulary than the run's "
-            f'data.{field}={ours!r}: add --config.data.{field}="{ours}"'
-        )
+        is_same = ours == theirs
+        if field == "tokenizer":  # by its contents
+            is_same = run.tokenizer.fingerprint == make_tokenizer(data).fingerprint
+        if not is_same:
+            raise ConfigError(
+                f"--config={name}: data.{field}={theirs!r} gives another vocabulary than the run's "
+                f'data.{field}={ours!r}: add --config.data.{field}="{ours}"'
+            )
 
 
-def _row_fields(model: ModelConfig) -> tuple[str, ...]:
-    """Returns the fields of config.data that are lengths of the model's rows."""
-    return ("inputs_length", "targets_length") if model.architecture == "encoder_decoder" else ("inputs_length",)
-
-
-def _check_params(run: Experiment, experiment: Experiment, model: ModelConfig, name: str) -> None:
+def _check_params(run: Experiment, experiment: Experiment, name: str) -> None:
     """Raises ConfigError if the learner of `experiment` has other parameters than the run, or other classes."""
     needed, available = experiment.params_shapes, scoring_params(run, experiment, run.params_shapes)
     missing = [module for module in needed if module not in available]
@@ -123,14 +112,6 @@ def _check_params(run: Experiment, experiment: Experiment, model: ModelConfig, n
             f"--config={name}: {_objective(experiment.config)} trains {', '.join(missing)} in addition to the "
             f"Transformer, and this run ({run.objective_name}) has {', '.join(run.params_shapes)} alone"
         )
-    # Rows that are too long are refused only after missing parameters, which no other length of the rows would remedy.
-    for field in _row_fields(model):
-        length = getattr(experiment.data, field)
-        if model.positions == "learned" and length > model.max_length:
-            raise ConfigError(
-                f"--config={name}: data.{field}={length} does not fit the run's {model.max_length} learned positions: "
-                f"add --config.data.{field}={model.max_length}"
-            )
     ours, theirs = array_types(available), array_types(needed)
     differing = [array for array in {**theirs, **ours} if ours.get(array) != theirs.get(array)]
     if differing:

@@ -18,14 +18,14 @@ from data.windows.corpus_statistics import TrigramModel, counted_tokens, trigram
 from data.windows.document_filter import classes_of
 from data.windows.documents import Documents, MixedDocuments
 from data.windows.heldout_batches import Heldout
-from data.windows.windowing import WindowReader
+from data.windows.windowing import make_reader
 from evaluation.scorer import text_tokens
 from experiment.experiment import Experiment
 from learners.classification import ClassificationLearner
 from objectives.losses.cross_entropy import target_side
 from run.compiled_run import bytes_of_tokens
 from run.corpus import Corpora
-from run.evaluation import make_document_sums
+from run.evaluation import DocumentSums
 
 Floors = dict[str, float]  # the name of a floor -> its value, in the unit of the metric
 
@@ -114,7 +114,7 @@ def _of_text(experiment: Experiment, corpora: Corpora) -> dict[str, Floors]:
     model, heldout = trigram_model(corpora.train_documents, eos), experiment.heldout(documents)
     corpus_of = np.array([spec.corpus for spec in experiment.heldout_spec.windows])
     num_bytes = bytes_of_tokens(experiment.tokenizer, experiment.vocab.size)
-    totals = {name: make_document_sums(experiment, heldout, documents) for name in NAMES}
+    totals = {name: DocumentSums(experiment, heldout, documents) for name in NAMES}
     for n in range(heldout.batches.end):
         drawn, groups = heldout.batches.draw(n, 1), heldout.examples(n).groups
         starts, lengths = drawn.slices.starts, drawn.slices.lengths
@@ -143,7 +143,7 @@ def _of_classes(experiment: Experiment, corpora: Corpora) -> dict[str, Floors]:
     """Returns the floors of classification. A text here is a row, as in the accuracy: a piece of a document."""
     heldout = experiment.heldout(corpora.heldout_documents)
     frequencies = _class_frequencies(experiment, corpora)
-    total = make_document_sums(experiment, heldout, corpora.heldout_documents)
+    total = DocumentSums(experiment, heldout, corpora.heldout_documents)
     counts = np.zeros(len(frequencies))
     for n in range(heldout.batches.end):
         batch = heldout.batches[n]
@@ -168,8 +168,8 @@ def _class_frequencies(experiment: Experiment, corpora: Corpora) -> np.ndarray:
     """Returns the share of each class among the training windows, float64 [C]."""
     counts = np.zeros(experiment.learner.objective.num_classes)
     for spec in experiment.window_specs:
-        reader = WindowReader(corpora.train_documents.by_corpus[spec.corpus], spec)
-        _, windows = reader.cut.windows_of(np.arange(len(reader.documents)))
+        reader = make_reader(corpora.train_documents.by_corpus[spec.corpus], spec)
+        _, windows = reader.windows_of(np.arange(len(reader.documents)))
         counts += np.bincount(classes_of(reader.documents, spec), weights=windows, minlength=len(counts))
     return counts / counts.sum()
 

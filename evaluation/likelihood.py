@@ -10,14 +10,15 @@ alone, without the sentinel before them and without an EOS after them, and each 
 """
 
 import bisect
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from contract.errors import ConfigError
 from data.tokenizers.tokenizer import Tokenizer
-from evaluation.scorer import Example, LanguageModel, find_denoiser, hide
+from evaluation.scorer import LanguageModel, TextScores, find_denoiser, hide, score_texts
 from experiment.experiment import Experiment
 from generate.prompts import denoisers_with_mode, first_denoiser
 from objectives import Denoiser
@@ -100,7 +101,7 @@ def continuations(
     """
     experiment = model.experiment
     denoiser = continuation_denoiser(experiment, mode)
-    texts, dropped = [], []
+    texts, spans, dropped = [], [], []
     for number, pair in enumerate(pairs, start=1):
         text, start = np.concatenate(pair), len(pair.context)
         excess = _excess(experiment, denoiser, text, start, len(text)) if start < len(text) else 0
@@ -108,10 +109,10 @@ def continuations(
             text, start = text[excess:], start - excess
         elif excess > 0:
             raise ConfigError(_too_long(experiment, pair, excess, drop_context, where(number)))
-        texts.append([_hide(experiment, denoiser, text, start, len(text))] if start < len(text) else [])
+        texts.append(text)
+        spans.append([(start, len(text))] if start < len(text) else [])
         dropped.append(len(pair.context) - start)
-    found = _likelihoods(model, texts, rows_per_batch)
-    return [one._replace(dropped=count) for one, count in zip(found, dropped, strict=True)]
+    return _likelihoods(score_texts(model, denoiser, texts, spans, rows_per_batch=rows_per_batch), dropped)
 
 
 def fits(experiment: Experiment, denoiser: Denoiser, context_length: int, continuation_length: int) -> bool:
@@ -130,18 +131,49 @@ def most(fit: Callable[[int], bool], limit: int) -> int:
     return bisect.bisect_left(range(1, limit + 1), True, key=lambda n: not fit(n))
 
 
-def rolling(model: LanguageModel, texts: Sequence[np.ndarray], *, mode: str | None = None) -> list[Likelihood]:
+def rolling(
+    model: LanguageModel, texts: Sequence[np.ndarray], *, mode: str | None = None, rows_per_batch: int | None = None
+) -> list[Likelihood]:
     """Returns the likelihood of each text, int32 [n] of any length, each token given the tokens before it.
 
-    A text that is longer than a row is scored in windows, in each of which the model reads some tokens before the
-    scored ones: as many as the encoder has positions for, or in a decoder-only model one; the more it reads, the fewer
-    it scores in a row. Deviation from lm-eval's rolling windows (evaluation/lm_eval): the last window reads no more
-    than the others, and lm-eval's as many tokens as fit.
+    A text that is longer than a row is scored in windows, those of lm-eval: see `rolling_windows`.
 
-    model, mode and errors as for `continuations`.
+    Arguments and errors as for `continuations`.
     """
-    denoiser = continuation_denoiser(model.experiment, mode)
-    return _likelihoods(model, [list(_windows(model.experiment, denoiser, text)) for text in texts])
+    length = longest_window(model.experiment, continuation_denoiser(model.experiment, mode))
+    windows = [rolling_windows(text, length) for text in texts]
+    pairs = [window for of_text in windows for window in of_text]
+    found = iter(continuations(model, pairs, mode=mode, rows_per_batch=rows_per_batch))
+    return [_sum([next(found) for _ in of_text]) for of_text in windows]
+
+
+def longest_window(experiment: Experiment, denoiser: Denoiser) -> int:
+    """Returns the largest `length` of rolling windows with which each of them fits a row of training.
+
+    Raises ConfigError for a row that is too short for two tokens.
+    """
+
+    def fit(length: int) -> bool:
+        # A window has `length` + 1 tokens, of which the first one, or all but the last one, are the context.
+        return all(fits(experiment, denoiser, count, length + 1 - count) for count in (1, length))
+
+    length = most(fit, experiment.data.inputs_length + experiment.data.targets_length)
+    if not length:
+        raise ConfigError(f"data.inputs_length={experiment.data.inputs_length} is too short for a window of two tokens")
+    return length
+
+
+def rolling_windows(text: np.ndarray, length: int) -> list[Pair]:
+    """Returns windows of `text`, int32 [n], whose continuations together are the text, as lm-eval makes them.
+
+    Each scores `length` tokens. The first window has no context, later ones have one token of context, and the last
+    one, which scores the rest of the text, has as many as fill `length` + 1 tokens.
+    """
+    stops = [min(start + length, len(text)) for start in range(0, len(text), length)]
+    return [
+        Pair(text[max(stop - length - 1, 0) : start], text[start:stop])
+        for start, stop in zip(range(0, len(text), length), stops, strict=True)
+    ]
 
 
 def pseudo(
@@ -162,15 +194,14 @@ def pseudo(
     denoiser = find_denoiser(experiment, "both", mode)
     if denoiser is None:
         raise ConfigError(f"{_run(experiment, mode)} fills in no tokens, so it has no pseudo-log-likelihoods")
-    texts = []
-    for number, pair in enumerate(pairs, start=1):
-        text = np.concatenate(pair)
+    texts, spans = [np.concatenate(pair) for pair in pairs], []
+    for number, (pair, text) in enumerate(zip(pairs, texts, strict=True), start=1):
         places = range(len(pair.context), len(text))
         excess = max((_excess(experiment, denoiser, text, place, place + 1) for place in places[:1]), default=0)
-        texts.append([_hide(experiment, denoiser, text, place, place + 1) for place in places])
         if excess > 0:
             raise ConfigError(_too_long(experiment, pair, excess, False, where(number)))
-    return _likelihoods(model, texts)
+        spans.append([(place, place + 1) for place in places])
+    return _likelihoods(score_texts(model, denoiser, texts, spans), [0] * len(texts))
 
 
 def _run(experiment: Experiment, mode: str | None) -> str:
@@ -178,15 +209,9 @@ def _run(experiment: Experiment, mode: str | None) -> str:
     return f"objective.name={experiment.objective_name!r} on {experiment.model.architecture}{with_mode}"
 
 
-def _hide(experiment: Experiment, denoiser: Denoiser, text: np.ndarray, start: int, stop: int) -> Example:
-    example = hide(denoiser, text, start, stop, experiment.vocab)
-    assert example is not None  # the denoiser was chosen because it hides such tokens
-    return example
-
-
 def _excess(experiment: Experiment, denoiser: Denoiser, text: np.ndarray, start: int, stop: int) -> int:
-    """Returns how many tokens `_hide` with these arguments is too long for a row of training; 0 or less if it fits."""
-    example = _hide(experiment, denoiser, text, start, stop)
+    """Returns how many tokens `hide` with these arguments is too long for a row of training; 0 or less if it fits."""
+    example = hide(denoiser, text, start, stop, experiment.vocab)
     data, inputs = experiment.data, len(example.inputs)
     targets = len(example.targets_start) + len(example.hidden)
     if not experiment.model.has_decoder:
@@ -208,47 +233,19 @@ def _too_long(experiment: Experiment, pair: Pair, excess: int, drop_context: boo
     )
 
 
-def _windows(experiment: Experiment, denoiser: Denoiser, text: np.ndarray) -> Iterator[Example]:
-    """Yields windows of `text`, int32 [n], that score each of its tokens once."""
-    data = experiment.data
-    longest = data.inputs_length + data.targets_length
-    most_read = data.inputs_length if experiment.model.has_encoder else 1
-
-    def most_scored(num_read: int) -> int:
-        return most(lambda n: fits(experiment, denoiser, num_read, n), min(len(text) - start, longest))
-
-    start = 0
-    while start < len(text):
-        num_read = most(lambda n: fits(experiment, denoiser, n, 1), min(start, most_read))
-        num_scored = most_scored(num_read)
-        # Targets that repeat the context: half of them is context.
-        while num_scored < min(num_read, len(text) - start) and most_scored(num_read // 2) > num_scored:
-            num_read //= 2
-            num_scored = most_scored(num_read)
-        if num_scored < 1:
-            raise ConfigError(f"data.inputs_length={data.inputs_length} leaves no token to score: choose another run")
-        window = text[start - num_read : start + num_scored]
-        yield _hide(experiment, denoiser, window, num_read, len(window))
-        start += num_scored
+def _likelihoods(scores: TextScores, dropped: Sequence[int]) -> list[Likelihood]:
+    """Returns the likelihoods of texts from their scores."""
+    nats, tokens = scores.nats + scores.unknown_nats, scores.tokens + scores.unknown_tokens
+    columns = (nats, tokens, scores.bytes, scores.is_exact, np.asarray(dropped))
+    return [Likelihood(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def _likelihoods(
-    model: LanguageModel, texts: Sequence[list[Example]], rows_per_batch: int | None = None
-) -> list[Likelihood]:
-    """Returns the likelihood of each text, whose examples together hide each of its scored tokens once."""
-    nats, is_greedy = np.zeros(len(texts)), np.ones(len(texts), bool)
-    numbered = [(k, example) for k, examples in enumerate(texts) for example in examples]
-    for k, _, scores in model.score(numbered, rows_per_batch=rows_per_batch):
-        nats[k] += scores.nats.sum()
-        is_greedy[k] &= scores.is_likeliest.all()
-    num_bytes = model.experiment.tokenizer.num_bytes
-    return [
-        Likelihood(
-            nats=float(nats[k]),
-            tokens=sum(len(example.hidden) for example in examples),
-            bytes=sum(num_bytes(example.hidden) for example in examples),
-            is_greedy=bool(is_greedy[k]),
-            dropped=0,
-        )
-        for k, examples in enumerate(texts)
-    ]
+def _sum(parts: Sequence[Likelihood]) -> Likelihood:
+    """Returns the likelihood of a text from those of its windows."""
+    return Likelihood(
+        nats=math.fsum(part.nats for part in parts),
+        tokens=sum(part.tokens for part in parts),
+        bytes=sum(part.bytes for part in parts),
+        is_greedy=all(part.is_greedy for part in parts),
+        dropped=0,
+    )

@@ -1,4 +1,6 @@
-"""Scores tokens of texts with a run's language model: the scorer of probes, likelihoods and lm-eval.
+"""Scores tokens of texts with a run's language model.
+
+Probes, likelihoods and lm-eval score texts by `score_texts`; evaluation/texts.py has the losses of an objective.
 
 Examples of similar lengths share a batch. Rows are padded to a few fixed lengths, so that few programs are compiled.
 The scores of an example do not depend on the other examples of its batch.
@@ -9,7 +11,7 @@ Suffixes: B rows, K hidden tokens of a row, L positions, D model, V vocabulary (
 import dataclasses
 import functools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -36,13 +38,13 @@ from generate.prompts import (
 from generate.sampling import allowed_tokens, padded_length, padded_rows
 from models.config import ModelConfig
 from models.parameters import Params
-from models.placement import activation_constraint
+from models.placement import placed
 from models.transformer import apply, bind
 from objectives import Denoiser
 from objectives.objective import InputsTargets
 from objectives.prompting import FillMasks, Task
 from run import sharding
-from run.per_device import constrain_rows
+from run.sharding import constrain_rows
 
 Side = Literal["left", "both"]  # what a model sees of the text around hidden tokens
 
@@ -97,7 +99,6 @@ class LanguageModel:
         examples: Iterable[tuple[int, Example]],
         *,
         text_only: bool = False,
-        positions_per_batch: int = _POSITIONS_PER_BATCH,
         rows_per_batch: int | None = None,
     ) -> Iterator[tuple[int, Example, Scores]]:
         """Yields each of `examples` with its number and its scores; not in order.
@@ -108,14 +109,13 @@ class LanguageModel:
           examples: of the experiment's denoisers, each with a number of the caller, such as that of its text.
           text_only: whether probabilities are among the tokens of text (`text_tokens`) in place of all rows of the
             output table, and the likeliest token among them in place of all tokens but pad.
-          positions_per_batch: about how many positions a batch has. The scores do not depend on it, but for rounding.
-          rows_per_batch: the most rows of a batch, rounded to a multiple of the devices; None: as many as the positions
-            allow.
+          rows_per_batch: the most rows of a batch, rounded to a multiple of the devices; None: as many as fit. The
+            scores do not depend on it, but for rounding.
 
         Raises ConfigError for an example that is longer than the model's learned positions.
         """
         running: tuple[list[tuple[int, Example]], tuple[Array, Array]] | None = None
-        for started, shape, rows in self._batches(examples, positions_per_batch, rows_per_batch):
+        for started, shape, rows in self.batches(examples, rows_per_batch):
             # The next batch is made while the devices compute this one.
             following = started, self._start([example for _, example in started], shape, rows, text_only)
             if running is not None:
@@ -123,19 +123,6 @@ class LanguageModel:
             running = following
         if running is not None:
             yield from _finish(*running)
-
-    def score_with_bar(
-        self, examples: Iterable[tuple[int, Example]], count: int, *, text_only: bool = False
-    ) -> Iterator[tuple[int, Example, Scores]]:
-        """`score`, with a bar on standard error if it is a terminal. count: the number of examples."""
-        return track(
-            self.score(examples, text_only=text_only),
-            description="scoring",
-            total=count,
-            console=Console(stderr=True),
-            disable=not sys.stderr.isatty(),
-            transient=True,
-        )
 
     def logits(self, batch: Mapping[str, Any]) -> Array:
         """Returns logits, float32 [B, L, V], at the positions of the decoder, or of the encoder without a decoder.
@@ -159,18 +146,18 @@ class LanguageModel:
         optional = [name for name in ("encoder_token_types", "encoder_attention_order") if name in batch]
         padded, rows = padded_batch({name: np.asarray(batch[name]) for name in (*needed, *optional)}, self.mesh)
         over_rows = sharding.batch_sharding(self.mesh)
-        with activation_constraint(functools.partial(constrain_rows, sharding=over_rows)):
+        with placed(constrain=functools.partial(constrain_rows, sharding=over_rows)):
             return _logits(model, self.params, jax.device_put(padded, over_rows))[:rows]
 
-    def _batches(
-        self, examples: Iterable[tuple[int, Example]], positions: int, most: int | None
+    def batches(
+        self, examples: Iterable[tuple[int, Example]], most: int | None = None
     ) -> Iterator[tuple[list[tuple[int, Example]], _Shape, int]]:
         """Yields batches: numbered examples of one padded shape, the shape, and the rows to pad the batch to."""
         model, parts = self.experiment.model, _row_parts(self.mesh)
 
         def rows_of(shape: _Shape) -> int:
             """The most rows of a batch."""
-            rows = positions // (shape.inputs + shape.targets)
+            rows = _POSITIONS_PER_BATCH // (shape.inputs + shape.targets)
             rows = min(rows, _LOGITS_PER_BATCH // (shape.hidden * model.vocab_size), most or rows)
             return max(rows // parts, 1) * parts
 
@@ -184,27 +171,80 @@ class LanguageModel:
             yield rest, shape, min(_padded_rows(len(rest), self.mesh), rows_of(shape))
 
     def _start(self, examples: list[Example], shape: _Shape, rows: int, text_only: bool) -> tuple[Array, Array]:
-        """Starts the computation of a batch of `rows` rows, of which the last ones repeat the last example."""
+        """Starts the computation of a batch, and returns the arrays of Scores, on the devices."""
         experiment = self.experiment
-        examples = examples + [examples[-1]] * (rows - len(examples))
         hidden, positions = np.zeros((2, rows, shape.hidden), np.int32)
         for row, example in enumerate(examples):
             count = len(example.hidden)
             hidden[row, :count], positions[row, :count] = example.hidden, _positions(experiment, example)
         over_rows = sharding.batch_sharding(self.mesh)
-        arrays = jax.device_put((_batch(experiment, examples, shape), positions, hidden), over_rows)
-        with activation_constraint(functools.partial(constrain_rows, sharding=over_rows)):
+        arrays = jax.device_put((batch_of(experiment, examples, shape, rows), positions, hidden), over_rows)
+        with placed(constrain=functools.partial(constrain_rows, sharding=over_rows)):
             return _scores(experiment.model, self.params, *arrays, vocab=experiment.vocab, text_only=text_only)
 
 
-def hide(denoiser: Denoiser, text: np.ndarray, start: int, stop: int, vocab: Vocab) -> Example | None:
-    """Returns `text`, int32 [n], with its tokens `start`, ..., `stop` - 1 hidden as `denoiser` hides them in training.
+class TextScores(NamedTuple):
+    """What a model predicts for the hidden tokens of texts: one entry for each text.
 
-    None if the denoiser hides no such tokens.
+    Unknown tokens are SentencePiece's unk, whose text is not known. They have no bytes.
+    """
+
+    nats: np.ndarray  # float64 [n], of the tokens that are not unknown
+    tokens: np.ndarray  # int64 [n], that are not unknown
+    bytes: np.ndarray  # int64 [n], of UTF-8
+    unknown_nats: np.ndarray  # float64 [n], of unknown tokens
+    unknown_tokens: np.ndarray  # int64 [n]
+    is_exact: np.ndarray  # bool [n]: whether every hidden token is the model's likeliest one
+
+
+def score_texts(
+    model: LanguageModel,
+    denoiser: Denoiser,
+    texts: Sequence[np.ndarray],
+    spans: Sequence[Iterable[tuple[int, int]]],
+    *,
+    text_only: bool = False,
+    rows_per_batch: int | None = None,
+    show_progress: bool = False,
+) -> TextScores:
+    """Returns the sums of the scores of each text over its hidden spans.
+
+    Args:
+      denoiser: how tokens are hidden: of `find_denoiser`.
+      texts: ids, int32 [length] each.
+      spans: start and end of the spans of each text, which are hidden one at a time.
+      text_only, rows_per_batch: as in `LanguageModel.score`.
+      show_progress: whether to draw a bar on standard error, if it is a terminal.
+    """
+    vocab, num_bytes = model.experiment.vocab, model.experiment.tokenizer.num_bytes
+    nats, unknown_nats = np.zeros((2, len(texts)))
+    tokens, bytes_, unknown_tokens = np.zeros((3, len(texts)), np.int64)
+    is_exact = np.ones(len(texts), bool)
+    hidden = not (show_progress and sys.stderr.isatty())
+    bar = track(texts, "scoring", console=Console(stderr=True), disable=hidden, transient=True)
+    examples = (
+        (k, hide(denoiser, text, start, stop, vocab))
+        for k, (text, of_text) in enumerate(zip(bar, spans, strict=True))
+        for start, stop in of_text
+    )
+    for k, example, scores in model.score(examples, text_only=text_only, rows_per_batch=rows_per_batch):
+        is_known = example.hidden != vocab.unk
+        nats[k] += scores.nats[is_known].sum()
+        unknown_nats[k] += scores.nats[~is_known].sum()
+        tokens[k] += is_known.sum()
+        bytes_[k] += num_bytes(example.hidden)
+        unknown_tokens[k] += (~is_known).sum()
+        is_exact[k] &= scores.is_likeliest.all()
+    return TextScores(nats, tokens, bytes_, unknown_nats, unknown_tokens, is_exact)
+
+
+def hide(denoiser: Denoiser, text: np.ndarray, start: int, stop: int, vocab: Vocab) -> Example:
+    """Returns `text`, int32 [n], with its tokens `start`, ..., `stop` - 1 hidden as in the training of `denoiser`.
+
+    denoiser: one that hides such tokens (`find_denoiser`).
     """
     laid_out = denoiser.objective.prompting.hide(text, start, stop, vocab)
-    if laid_out is None:
-        return None
+    assert laid_out is not None, denoiser.name
     mode = [vocab.mode(denoiser.mode)] if denoiser.mode else []
     return Example(np.array([*mode, *laid_out.inputs], np.int32), laid_out.targets_start, text[start:stop])
 
@@ -220,7 +260,7 @@ def find_denoiser(experiment: Experiment, side: Side, mode: str | None) -> Denoi
     candidates = [
         denoiser
         for denoiser in denoisers_with_mode(experiment, mode)
-        if hide(denoiser, np.zeros(3, np.int32), start, stop, experiment.vocab) is not None
+        if denoiser.objective.prompting.hide(np.zeros(3, np.int32), start, stop, experiment.vocab) is not None
         and (side == "both" or not isinstance(denoiser.objective.prompting, FillMasks))
     ]
     if side == "both" and not experiment.model.has_decoder:
@@ -281,8 +321,12 @@ def _padded_shape(model: ModelConfig, example: Example) -> _Shape:
     return _Shape(inputs_length, targets_length, padded_length(len(example.hidden)) if len(example.hidden) > 1 else 1)
 
 
-def _batch(experiment: Experiment, examples: list[Example], shape: _Shape) -> Batch:
-    """Returns the fields of a batch that the model reads, one example in each row."""
+def batch_of(experiment: Experiment, examples: list[Example], shape: _Shape, rows: int) -> Batch:
+    """Returns the fields of a batch of `rows` rows that the model reads, one example in each.
+
+    The last rows repeat the last example.
+    """
+    examples = examples + [examples[-1]] * (rows - len(examples))
     inputs = to_sequences([example.inputs for example in examples])
     if not experiment.model.has_decoder:
         batch = masked_rows(experiment, inputs, shape.inputs)

@@ -35,8 +35,8 @@ from objectives.losses.cross_entropy import (
     scored_positions,
     scored_tokens,
 )
+from objectives.objective import RowShape
 from objectives.rows.collate import Collator
-from objectives.rows.lengths import RowShape
 from objectives.rows.window_specs import make_batch_spec, most_scored
 
 # What to corrupt, and how to lay it out: any objective of objectives.OBJECTIVES, on an architecture that it supports.

@@ -120,7 +120,6 @@ class MeshConfig:
     backend: Literal["jit", "pmap"]
     data: Annotated[int, "[-1, -1] or [1, 2**20]"]
     fsdp: Annotated[int, "[-1, -1] or [1, 2**20]"]
-    context: Annotated[int, "[-1, -1] or [1, 2**20]"]
     tensor: Annotated[int, "[-1, -1] or [1, 2**20]"]
 
 
@@ -214,10 +213,7 @@ def _checked(value: Any, hint: Any, field: str) -> Any:
     if origin is types.UnionType:  # of a type and None
         return None if value is None else _checked(value, args[0], field)
     if hint is float and type(value) is int:
-        try:
-            return float(value)
-        except OverflowError:
-            return float("inf") if value > 0 else -float("inf")
+        return float(value)
     if hint is not Any and type(value) is not hint:
         raise ConfigError(f"{field}={value!r} must be of type {hint.__name__}, not {type(value).__name__}")
     return value

@@ -13,8 +13,6 @@ from contract.batch import Batch
 from contract.errors import ConfigError
 from contract.vocab import GENERAL_NAMES, Vocab, sentinel_name
 from contract.windows import BatchSpec, Windows, WindowSpec
-from data.sources.filters import check_filters
-from data.store.store import check_cache_dir
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 from data.windows.batches import Batches, batches
 from data.windows.documents import Documents, MixedDocuments
@@ -26,20 +24,25 @@ from experiment.config import (
     OptimizerConfig,
     TrainConfig,
     check_length,
+    checked_fields,
     from_mapping,
 )
-from experiment.model import make_model_config, model_fields
 from experiment.objective import make_objective
 from experiment.optimizer import make_optimizer
 from experiment.tasks import check_sources, make_batch_specs, make_tasks
+from files.paths import check_path
 from learners import make_learner
 from learners.learner import Learner, LearnerSetup
 from models.config import ModelConfig
 from models.transformer import Params
 from objectives import Denoiser, denoisers_of
+from objectives.objective import Architecture, RowShape
 from objectives.rows.collate import Collator
-from objectives.rows.lengths import Architecture, RowShape
 from objectives.rows.window_specs import most_scored
+
+# Vocabulary sizes are rounded up to a multiple of this number, so that mesh axes divide them. T5 does the same (32,100
+# ids, 32,128 rows).
+VOCAB_MULTIPLE = 128
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -150,12 +153,9 @@ class Experiment:
 
     @property
     def train_step_flops(self) -> float:
-        """Model FLOPs of one training step on all devices, as models/flops.py counts them."""
-        return self.learner.train_step_flops(
-            rows=self.train.batch_size,
-            inputs_length=self.data.inputs_length,
-            targets_length=self.data.targets_length,
-        )
+        """Model FLOPs of a step's forward and backward passes on all devices, as models/flops.py counts them."""
+        of_row = self.learner.forward_flops(self.data.inputs_length, self.data.targets_length)
+        return 3.0 * self.train.batch_size * of_row
 
     def window_length(self, task: int) -> str:
         """Returns the number of raw tokens in a task's windows as text: "567", or a range such as "541-617"."""
@@ -231,8 +231,10 @@ def make_experiment(
     if isinstance(config, ConfigDict):
         config = config.to_dict()
     if not isinstance(config, Mapping):
+        name = getattr(config, "__name__", type(config).__name__)
+        hint = f": call it, as in {name}()" if callable(config) else ""
         raise ConfigError(
-            f"a config must be a ConfigDict or a mapping with the fields of configs/base.py, not {_described(config)}"
+            f"a config must be a ConfigDict or a mapping with the fields of configs/base.py, not {name}{hint}"
         )
     sections = from_mapping(ExperimentConfig, config, "")
     check_length(sections.train)
@@ -273,8 +275,7 @@ def _check_sections(sections: ExperimentConfig) -> None:
     """Raises ConfigError for values of single sections that cannot work."""
     data, train, mesh = sections.data, sections.train, sections.mesh
     check_sources(sections)
-    check_cache_dir(data.cache_dir)
-    check_filters(data.filters)
+    check_path(data.cache_dir, f"data.cache_dir={data.cache_dir!r}")
     if len(set(train.trackers)) < len(train.trackers):
         raise ConfigError(f"train.trackers={train.trackers} must name each tracker once")
     if not train.tracker_project:
@@ -283,12 +284,73 @@ def _check_sections(sections: ExperimentConfig) -> None:
         raise ConfigError(
             f"train.batch_size={train.batch_size} must be a multiple of train.grad_accum_steps={train.grad_accum_steps}"
         )
-    if mesh.backend == "pmap" and (mesh.fsdp, mesh.context, mesh.tensor) != (1, 1, 1):
+    if mesh.backend == "pmap" and (mesh.fsdp, mesh.tensor) != (1, 1):
         raise ConfigError(
-            f"mesh.backend='pmap' copies the state to every device: set mesh.fsdp={mesh.fsdp}, "
-            f"mesh.context={mesh.context} and mesh.tensor={mesh.tensor} to 1, or mesh.backend='jit'"
+            f"mesh.backend='pmap' copies the state to every device: set mesh.fsdp={mesh.fsdp} and "
+            f"mesh.tensor={mesh.tensor} to 1, or mesh.backend='jit'"
         )
     make_optimizer(sections.optimizer, train.assumed_steps)  # raises for fields that cannot work
+
+
+def model_fields(sections: ExperimentConfig, denoisers: Sequence[Denoiser]) -> dict[str, Any]:
+    """Returns the fields of the model, with vocab_size and max_length as in the config, where they may be 0.
+
+    Raises ConfigError as `checked_fields` does, and for a field that is derived from other fields.
+    """
+    # Derived from other fields, never set in a config.
+    derived = {
+        "dtype": sections.precision,
+        "has_prefix": sections.data.bidirectional_inputs
+        and any(denoiser.objective.has_inputs for denoiser in denoisers),
+        "one_segment": sections.data.examples_per_row == 1
+        and all((denoiser.documents or sections.data.documents) in ("join", "split") for denoiser in denoisers),
+        "predicts_tokens": True,
+    }
+    fixed = sorted(derived.keys() & sections.model.keys())
+    if fixed:
+        raise ConfigError(
+            f"config field model.{fixed[0]} cannot be set: it is derived from the objective, precision or "
+            "data.bidirectional_inputs"
+        )
+    return checked_fields(ModelConfig, {**sections.model, **derived}, "model")
+
+
+def make_model_config(
+    fields: Mapping[str, Any], data: DataConfig, num_ids: int, denoisers: Sequence[Denoiser]
+) -> ModelConfig:
+    """Returns the model.
+
+    Args:
+      fields: from `model_fields`.
+      data: its lengths bound the positions.
+      num_ids: the number of the tokenizer's ids.
+      denoisers: their sentence types are the model's, at least.
+
+    Raises ConfigError for fields that cannot work together.
+    """
+    derived = {
+        "vocab_size": fields["vocab_size"] or -(-num_ids // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,
+        "max_length": fields["max_length"] or max(data.inputs_length, data.targets_length),
+    }
+    try:
+        model = ModelConfig(**fields | derived)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if model.vocab_size < num_ids:
+        raise ConfigError(
+            f"model.vocab_size={model.vocab_size} must be at least {num_ids}, the number of the tokenizer's ids, or 0"
+        )
+    for field in ("inputs_length", "targets_length") if model.architecture == "encoder_decoder" else ("inputs_length",):
+        length = getattr(data, field)
+        if model.positions == "learned" and length > model.max_length:
+            raise ConfigError(
+                f"data.{field}={length} must be at most model.max_length={model.max_length}, the number of learned "
+                "positions"
+            )
+    types = max(denoiser.objective.num_token_types for denoiser in denoisers)
+    if model.architecture == "encoder_only" and types > model.num_token_types:
+        return dataclasses.replace(model, num_token_types=types)
+    return model
 
 
 def _check_special_tokens(
@@ -323,12 +385,6 @@ def _learner_setup(sections: ExperimentConfig, num_groups: int, most_scored: int
         grad_accum_steps=sections.train.grad_accum_steps,
         backend=sections.mesh.backend,
     )
-
-
-def _described(value: Any) -> str:
-    is_function = callable(value) and hasattr(value, "__name__")
-    hint = ": call it, as in get_config()" if is_function and value.__name__ == "get_config" else ""
-    return f"{value.__name__ if is_function else type(value).__name__}{hint}"
 
 
 def _plain(value: Any) -> Any:

@@ -3,32 +3,21 @@
 A run has one such cycle, or those of `optimizer.cycles`.
 """
 
-import dataclasses
-import itertools
 import re
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import optax
 
 from contract.errors import ConfigError
-from contract.ranges import check_ranges
 from experiment.config import OptimizerConfig
 
 
-@dataclasses.dataclass(frozen=True)
-class Cycle:
+class Cycle(NamedTuple):
     """The steps of one warm-up and schedule: from update `begin` on, counted from 0, to `end`."""
 
     begin: int
     end: int
-
-    @property
-    def length(self) -> int:
-        """The number of steps."""
-        return self.end - self.begin
-
-    def __str__(self) -> str:
-        return f"{self.begin}-{self.end}"
 
 
 def cycles_of(config: OptimizerConfig, steps: int) -> tuple[Cycle, ...]:
@@ -38,21 +27,14 @@ def cycles_of(config: OptimizerConfig, steps: int) -> tuple[Cycle, ...]:
     """
     if not config.cycles:
         return (Cycle(0, steps),)
-    cycles = []
-    for part in config.cycles.split(","):
-        match = re.fullmatch(r"(\d{1,10})-(\d{1,10})", part.strip(), re.ASCII)
-        if not match or not int(match[1]) < int(match[2]) < 2**31:
-            raise ConfigError(
-                f"optimizer.cycles={config.cycles!r}: {part.strip()!r} must be the first and the last step of a cycle, "
-                "as in '0-400,400-800'"
-            )
-        cycles.append(Cycle(int(match[1]), int(match[2])))
+    field = f"optimizer.cycles={config.cycles!r}"
+    if not re.fullmatch(r"\d{1,9}-\d{1,9}(, *\d{1,9}-\d{1,9})*", config.cycles, re.ASCII):
+        raise ConfigError(f"{field} must be the first and the last step of each cycle, as in '0-400,400-800'")
+    cycles = tuple(Cycle(*map(int, part.split("-"))) for part in config.cycles.split(","))
     begins = [cycle.begin for cycle in cycles]
-    if begins[0] != 0 or any(after <= before for before, after in itertools.pairwise(begins)):
-        raise ConfigError(
-            f"optimizer.cycles={config.cycles!r}: the first cycle must begin at 0, and each later than the one before"
-        )
-    return tuple(cycles)
+    if begins[0] != 0 or begins != sorted(set(begins)) or any(cycle.end <= cycle.begin for cycle in cycles):
+        raise ConfigError(f"{field}: the first cycle must begin at 0, and each later than the one before")
+    return cycles
 
 
 def make_schedule(config: OptimizerConfig, steps: int) -> optax.Schedule:
@@ -78,19 +60,17 @@ def make_schedule(config: OptimizerConfig, steps: int) -> optax.Schedule:
     `steps`. A cycle's schedule continues after its end, as described above, until the next cycle begins; a cycle that
     begins before the end of the one before it cuts that one short. The schedule then does not depend on `steps`.
 
-    Raises ConfigError for a rate, fraction or number of steps out of range, and as `cycles_of` does.
+    Raises ConfigError for a cycle that is too short for its warm-up or decay, and as `cycles_of` does.
     """
-    if steps < 1:
-        raise ConfigError(f"train.steps={steps} must be 1 or more")
     cycles = cycles_of(config, steps)
     if cycles[-1].begin >= steps:
         raise ConfigError(
-            f"optimizer.cycles={config.cycles}: the cycle {cycles[-1]} must begin before the run's end at step {steps}"
+            f"optimizer.cycles={config.cycles!r}: the last cycle must begin before the run's end at step {steps}"
         )
-    for cycle in cycles:
-        name = f"the {cycle.length} steps of the cycle {cycle}" if config.cycles else f"train.steps={steps}"
-        _check(config, cycle.length, name)
-    first, *others = [_make_cycle(config, cycle.length) for cycle in cycles]
+    for begin, end in cycles:
+        name = f"the {end - begin} steps of the cycle {begin}-{end}" if config.cycles else f"train.steps={steps}"
+        _check(config, end - begin, name)
+    first, *others = [_make_cycle(config, cycle.end - cycle.begin) for cycle in cycles]
     return optax.join_schedules([first, *others], [cycle.begin for cycle in cycles[1:]]) if others else first
 
 
@@ -125,11 +105,10 @@ def _decay_steps(config: OptimizerConfig, steps: int) -> int:
 
 
 def _check(config: OptimizerConfig, steps: int, length: str) -> None:
-    """Raises ConfigError for a rate or fraction out of range, and for a cycle of `steps` that is too short.
+    """Raises ConfigError for a cycle of `steps` that is too short.
 
     length: names the cycle's steps in a message.
     """
-    check_ranges(OptimizerConfig, vars(config), "optimizer")
     if config.warmup_steps >= steps:
         raise ConfigError(
             f"optimizer.warmup_steps={config.warmup_steps} must be below {length}: "

@@ -18,12 +18,12 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab
 from contract.windows import BatchSpec
 from data.sources import check_source
-from data.sources.config import OF_EACH_CORPUS, SourceConfig
+from data.sources.config import OF_EACH_CORPUS
 from data.store.store import TokenStore
 from data.windows.leak_guard import have_equal_documents
 from experiment.config import DataConfig, ExperimentConfig
 from objectives import Denoiser, Mixture, Objective
-from objectives.rows.lengths import RowShape
+from objectives.objective import RowShape
 from objectives.rows.window_specs import make_batch_spec
 
 # Fields of config.data for a run of several corpora, and the values that a config without data.sources must have.
@@ -73,22 +73,16 @@ def make_tasks(denoisers: Sequence[Denoiser], data: DataConfig) -> tuple[Denoise
 def check_sources(sections: ExperimentConfig) -> None:
     """Raises ConfigError for a table data.sources that cannot work, or fields that do not go with it."""
     data = sections.data
-    if not data.sources:
-        check_source(data.source)
-        for field, value in _OF_SEVERAL.items():
-            if getattr(data, field) != value:
-                raise ConfigError(
-                    f"data.{field}={getattr(data, field)!r} is for several corpora, and data.sources is empty: set it "
-                    f"to {value!r}"
-                )
-        return
-    for field, unread in OF_EACH_CORPUS.items():
-        if getattr(data, field) != unread:
+    required, cause = (OF_EACH_CORPUS, "names the corpora") if data.sources else (_OF_SEVERAL, "is empty")
+    for field, value in required.items():
+        if getattr(data, field) != value:
+            instead = f", and data.sources.*.{field} instead" if data.sources else ""
             raise ConfigError(
-                f"data.{field}={getattr(data, field)!r} is not read, because data.sources names the corpora: set it to "
-                f"{unread!r}, and data.sources.*.{field} instead"
+                f"data.{field}={getattr(data, field)!r} is not read, because data.sources {cause}: set it to "
+                f"{value!r}{instead}"
             )
-    seen: dict[SourceConfig, str] = {}
+    if not data.sources:
+        return check_source(data.source)
     for name, source in data.sources.items():
         if not (name.isidentifier() and name.isascii()) or hasattr(ConfigDict(), name):
             raise ConfigError(
@@ -99,9 +93,6 @@ def check_sources(sections: ExperimentConfig) -> None:
             check_source(source.source)
         except ConfigError as error:
             raise corpus_error(error, name) from None
-        first = seen.setdefault(dataclasses.replace(source, weight=1.0), name)
-        if first != name:
-            raise _same_documents(first, name)
     if data.rates == "weight":
         for field in ("rates_maximum", "rates_temperature"):
             if getattr(data, field) != _OF_SEVERAL[field]:
@@ -197,20 +188,16 @@ def check_different(stores: Mapping[str, TokenStore], data: DataConfig) -> None:
     for first, second in itertools.combinations(stores, 2):
         handling = {data.sources[name].documents or data.documents for name in (first, second)}
         if len(handling) == 1 and have_equal_documents(stores[first], stores[second]):
-            raise _same_documents(first, second)
+            raise ConfigError(
+                f"data.sources.{first} and data.sources.{second} are the same documents of the same files, which one "
+                "corpus with a higher weight means too: remove one of them"
+            )
 
 
 def corpus_error(error: ConfigError, name: str) -> ConfigError:
     """Returns an error of the corpus `name`, which names the fields of data.sources instead of those of data."""
     fields = rf"\bdata\.({'|'.join(OF_EACH_CORPUS)}|documents)\b"
     return ConfigError(f"corpus {name!r}: " + re.sub(fields, rf"data.sources.{name}.\1", str(error)))
-
-
-def _same_documents(first: str, second: str) -> ConfigError:
-    return ConfigError(
-        f"data.sources.{first} and data.sources.{second} are the same documents of the same files, which one corpus "
-        "with a higher weight means too: remove one of them"
-    )
 
 
 def _reads(denoiser: Denoiser, corpus: str) -> bool:

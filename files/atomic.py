@@ -112,20 +112,12 @@ def open_growing(path: str, contents: bytes) -> IO[bytes] | GrowingObject:
     return GrowingObject(path, contents) if in_bucket(path) else open(path, "ab", buffering=0)
 
 
-_PICTURES = (".svg", ".png", ".pdf", ".html")  # which commands write, and write again
-
-
 def check_output(path: str, flag: str = "--out") -> None:
-    """Raises ConfigError if a file cannot be written at `path`, the value of `flag`, or would replace a run's file."""
+    """Raises ConfigError unless `path`, the value of `flag`, is a file or a new name in a writable folder."""
     check_local(path, f"{flag}={path}")
-    destination, replaces = _destination(path)
-    folder = os.path.dirname(destination)
-    if os.path.isfile(destination) and not destination.lower().endswith(_PICTURES):
-        for parent in (folder, *map(str, Path(folder).parents)):
-            if os.path.isfile(f"{parent}/config.json") and os.path.isdir(f"{parent}/checkpoints"):
-                raise ConfigError(f"{flag}={path} would replace a file of the run {parent}: name another file")
-    is_writable = os.path.isdir(folder) and os.access(folder if replaces else destination, os.W_OK)
-    if not is_writable or os.path.isdir(destination):
+    destination = _destination(path)
+    is_file = os.path.isfile(destination) or not os.path.exists(destination)
+    if not is_file or not os.access(os.path.dirname(destination), os.W_OK):
         raise ConfigError(f"{flag}={path} cannot be written: name a file in an existing folder")
 
 
@@ -133,26 +125,22 @@ def check_output(path: str, flag: str = "--out") -> None:
 def writing(path: str, flag: str = "--out", *, binary: bool = False) -> Iterator[Any]:
     """Yields a file that is renamed to `path`, the value of `flag`, at the end, and removed after an exception.
 
-    The text is UTF-8. A device, a pipe or a socket, such as /dev/null, is not replaced by a file: what is written goes
-    there at once. Raises ConfigError where the file cannot be written, and BrokenPipeError.
+    The text is UTF-8. Raises ConfigError where the file cannot be written, and BrokenPipeError.
     """
-    destination, replaces = _destination(path)
+    destination = _destination(path)
     # A random name, which no file of the user has, nor one of another command that writes to the same path.
-    name = os.path.join(os.path.dirname(destination), f".{uuid.uuid4().hex}.tmp") if replaces else destination
+    temporary = os.path.join(os.path.dirname(destination), f".{uuid.uuid4().hex}.tmp")
     try:
-        mode, encoding = "x" if replaces else "w", None if binary else "utf-8"
-        with open(name, mode + "b" * binary, encoding=encoding) as file:
+        with open(temporary, "xb" if binary else "x", encoding=None if binary else "utf-8") as file:
             yield file
-        if replaces:
-            os.replace(name, destination)
+        os.replace(temporary, destination)
     except BrokenPipeError:
         raise
     except OSError as error:
         raise ConfigError(f"{flag}={path} cannot be written: {reason_and_remedy(error)}") from error
     finally:
-        if replaces:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(name)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
 
 
 def check_new_folder(path: str | os.PathLike, flag: str) -> None:
@@ -161,13 +149,10 @@ def check_new_folder(path: str | os.PathLike, flag: str) -> None:
     if not str(path):
         raise ConfigError(f"{flag} is empty: name a folder")
     check_local(path, where)
-    try:
-        if target.is_symlink() or (target.exists() and not target.is_dir()):
-            raise ConfigError(f"{where} is a file or a link: name a new folder")
-        if target.is_dir() and os.listdir(target):
-            raise ConfigError(f"{where} exists and is not empty: name a new folder")
-    except OSError as error:
-        raise ConfigError(f"{where} cannot be read: {error.strerror or error}") from error
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise ConfigError(f"{where} is a file or a link: name a new folder")
+    if target.is_dir() and os.listdir(target):
+        raise ConfigError(f"{where} exists and is not empty: name a new folder")
 
 
 @contextlib.contextmanager
@@ -197,10 +182,6 @@ def atomic_folder(path: str | os.PathLike, flag: str) -> Iterator[Path]:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _destination(path: str) -> tuple[str, bool]:
-    """Returns where the output is written, with links followed, and whether a new file is renamed to this path."""
-    path = os.path.abspath(os.path.expanduser(path))
-    if os.path.islink(path) and path.startswith(("/dev/", "/proc/")):  # /dev/stdout, an open file of this process
-        return path, False
-    path = os.path.realpath(path)
-    return path, os.path.isfile(path) or not os.path.exists(path)
+def _destination(path: str) -> str:
+    """Returns where the output is written, with links followed."""
+    return os.path.realpath(os.path.expanduser(path))

@@ -24,7 +24,6 @@ from contract.errors import ConfigError
 EXTRAS = {"gs": ("gcs", "gcsfs"), "s3": ("s3", "s3fs")}  # scheme -> the extra, and the module that it installs
 _ADDRESS = re.compile(r"(gs|s3)://([^/]+)(?:/(.*))?", re.DOTALL)
 _SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*):/")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # all characters that end a line are among these
 _PROBE = ".cloze-access"  # an object that `check_writable` makes and deletes
 _LOGIN = {
     "gs": "log in with 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS",
@@ -33,16 +32,13 @@ _LOGIN = {
 _REMEDIES = {
     errno.ENOENT: "name a file in an existing folder",
     errno.ENOTDIR: "name a file in an existing folder",
-    errno.EISDIR: "name a file, not a folder",
     errno.ENOSPC: "free space on that disk, or choose a folder on another one",
     errno.EDQUOT: "delete files, or choose a folder with another quota",
-    errno.EFBIG: "raise the limit of file sizes (ulimit -f), or choose a folder on another disk",
     errno.EROFS: "choose a folder that can be written",
     errno.EACCES: "change the permissions, or choose another folder",
     errno.EPERM: "change the permissions, or choose another folder",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.EIO: "check the disk, or the network to it",
-    errno.ESTALE: "check the network file system, then run the command again",
 }
 
 PathLike = str | os.PathLike
@@ -56,8 +52,8 @@ def in_bucket(path: PathLike) -> bool:
 def check_path(path: PathLike, where: str) -> None:
     """Raises ConfigError for an address that is not of a bucket, such as hdfs://host/x, gs:/bucket/x or gs://.
 
-    No such path is written as a folder of this machine. Also raises ConfigError for an address of a bucket with a line
-    break or another control character, with a component "." or "..", and where the extra of the bucket is missing.
+    No such path is written as a folder of this machine. Also raises ConfigError where the extra of the bucket is
+    missing.
 
     where: the flag or config field with its value, for messages.
     """
@@ -66,13 +62,7 @@ def check_path(path: PathLike, where: str) -> None:
     if match is None:
         return
     scheme = match[1]
-    if _CONTROL.search(address):
-        raise ConfigError(f"{_in_one_line(where)} has a control character, such as a line break: correct the address")
     if in_bucket(address):
-        for part in set(address.split("/")[2:]) & {".", ".."}:
-            raise ConfigError(
-                f"{where} has the component {part!r}, which has no meaning in a bucket: write the address without it"
-            )
         extra, module = EXTRAS[scheme]
         if importlib.util.find_spec(module) is None:
             raise ConfigError(f"{where}: {scheme}:// needs {module}: pip install -e '.[{extra}]'")
@@ -85,19 +75,21 @@ def check_path(path: PathLike, where: str) -> None:
 def check_local(path: PathLike, where: str) -> None:
     """Raises ConfigError for an address, also that of a bucket, where only a path of this machine can be used."""
     if _SCHEME.match(os.fspath(path)):
-        raise ConfigError(
-            f"{_in_one_line(where)} must be a path on this machine: write to a folder here, and copy it to the bucket"
-        )
+        raise ConfigError(f"{where} must be a path on this machine: write to a folder here, and copy it to the bucket")
 
 
 def check_access(path: PathLike, where: str) -> None:
     """Raises ConfigError as `check_path` does, and where the bucket does not exist or gives this user no access."""
-    _check_bucket(path, where, writes=False)
+    check_path(path, where)
+    if in_bucket(path):
+        _check_bucket(path, where)
 
 
 def check_writable(folder: PathLike, where: str) -> None:
     """Raises ConfigError as `check_access` does, and where this user cannot write in a bucket."""
-    _check_bucket(folder, where, writes=True)
+    check_path(folder, where)
+    if in_bucket(folder):
+        _check_bucket(folder, where, probe=f"{absolute(folder)}/{_PROBE}.{os.getpid()}")
 
 
 def absolute(path: PathLike) -> str:
@@ -205,17 +197,12 @@ def copy_file(source: PathLike, target: PathLike) -> None:
 
 
 def copy_folder(folder: PathLike, target: PathLike) -> None:
-    """Writes the files of a folder, at any depth, to the folder `target`, of which one at most is in a bucket."""
-    if in_bucket(folder):
-        root = absolute(folder).partition("://")[2]
-        names = [key.removeprefix(f"{root}/") for key in _call("find", folder)]
-    else:
-        paths = (os.path.join(parent, name) for parent, _, files in os.walk(folder) for name in files)
-        names = [os.path.relpath(path, folder) for path in paths]
-    for name in names:
-        copy = os.path.join(target, name)
-        make_folder(os.path.dirname(copy))
-        copy_file(os.path.join(folder, name), copy)
+    """Writes the files of a folder, at any depth, to the folder `target`. One of both is in a bucket."""
+    with _naming(target if in_bucket(target) else folder):
+        if in_bucket(target):
+            _fs(target).put(f"{folder}/", absolute(target), recursive=True)
+        else:
+            _fs(folder).get(f"{absolute(folder)}/", os.fspath(target), recursive=True)
 
 
 def rename_folder(folder: PathLike, target: PathLike) -> None:
@@ -223,10 +210,7 @@ def rename_folder(folder: PathLike, target: PathLike) -> None:
     if not in_bucket(folder):
         os.rename(folder, target)
         return
-    root, scheme = absolute(folder), os.fspath(folder).partition("://")[0]
-    for key in _call("find", folder):
-        source = f"{scheme}://{key}"
-        copy_file(source, absolute(target) + source.removeprefix(root))
+    _call("copy", folder, absolute(target), recursive=True)
     remove_folder(folder)
 
 
@@ -288,17 +272,14 @@ def _naming(address: PathLike) -> Iterator[None]:
         raise OSError(number, os.strerror(number) if number != errno.EIO else text, os.fspath(address)) from error
 
 
-def _check_bucket(path: PathLike, where: str, *, writes: bool) -> None:
-    check_path(path, where)
-    if not in_bucket(path):
-        return
+def _check_bucket(path: PathLike, where: str, *, probe: str = "") -> None:
+    """Raises ConfigError without access to a bucket. probe: an object to write and delete, if both must be possible."""
     scheme, bucket, _ = _ADDRESS.fullmatch(os.fspath(path)).groups()
     try:
         fs = _fs(path)
         if not fs.exists(bucket):
             raise ConfigError(f"{where}: there is no bucket {scheme}://{bucket}: correct the address")
-        if writes:
-            probe = f"{absolute(path)}/{_PROBE}.{os.getpid()}"
+        if probe:
             fs.pipe_file(probe, b"")
             fs.rm_file(probe)
     except ConfigError:
@@ -308,7 +289,3 @@ def _check_bucket(path: PathLike, where: str, *, writes: bool) -> None:
         raise ConfigError(
             f"{where}: {scheme}://{bucket}: {message}: {_LOGIN[scheme]}, or correct the address"
         ) from error
-
-
-def _in_one_line(text: str) -> str:
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)

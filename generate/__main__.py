@@ -12,6 +12,7 @@ masks, prompt, text and candidates. They are equal to those of each prompt alone
 import contextlib
 import dataclasses
 import itertools
+import json
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -25,17 +26,7 @@ from files.atomic import check_output, writing
 from generate.fill_masks import candidates_line
 from generate.sample import printable
 from generate.sampling import Request
-from generate.texts import (
-    Filled,
-    Generated,
-    NamedText,
-    Options,
-    answer_texts,
-    check_integer,
-    read_prompts,
-    read_texts,
-    to_json,
-)
+from generate.texts import Filled, Generated, NamedText, Options, answer_texts, read_prompts, read_texts
 from run.restore import language_model, load_experiment, load_params
 from workdir.workdir import Workdir
 
@@ -45,9 +36,9 @@ _PROMPT = flags.DEFINE_string("prompt", None, "Text, with <extra_id_0> or [MASK]
 _PROMPTS = flags.DEFINE_string(
     "prompts", None, 'File with a prompt in each line; .jsonl: in the field "prompt"; -: standard input.', _FLAGS
 )
-_OUT = flags.DEFINE_string("out", None, "File for the answers to --prompts. Default: standard output.", _FLAGS)
+_OUT = flags.DEFINE_string("out", None, "File for the answers. Default: standard output.", _FLAGS)
 _BATCH_SIZE = flags.DEFINE_integer(
-    "batch_size", 16, "Answers to generate together; they do not depend on this number.", flag_values=_FLAGS
+    "batch_size", 16, "Answers to generate together; they do not depend on this number.", 1, flag_values=_FLAGS
 )
 _STEP = flags.DEFINE_integer("step", None, "Checkpoint to use. Default: the newest.", flag_values=_FLAGS)
 flags.DEFINE_string("mode", None, "Mode token, such as [S]. Default: that of the first suitable denoiser.", _FLAGS)
@@ -84,9 +75,9 @@ def main() -> None:
         lines = _generated_lines(answers, read[0], options, experiment.tokenizer.decode(read[0].prompt.text))
     else:
         lines = _filled_lines(answers)
-    if _PROMPTS.value is not None:
-        is_ascii = _OUT.value is None and not sys.stdout.encoding.lower().startswith("utf")
-        lines = (to_json(answer, is_ascii=is_ascii) for answer in answers)
+    if _PROMPTS.value is not None:  # ASCII alone for standard output, whose encoding may lack a character
+        is_ascii = _OUT.value is None
+        lines = (json.dumps(dataclasses.asdict(answer), ensure_ascii=is_ascii) for answer in answers)
     with contextlib.nullcontext(sys.stdout) if _OUT.value is None else writing(_OUT.value) as file:
         count = 0
         for line in lines:
@@ -101,10 +92,6 @@ def _texts() -> list[NamedText]:
     if (_PROMPT.value is None) == (_PROMPTS.value is None):
         problem = "exclude each other" if _PROMPT.value is not None else "are both missing"
         raise ConfigError(f"--prompt and --prompts {problem}: write --prompt=TEXT or --prompts=FILE")
-    for flag in (_OUT, _BATCH_SIZE):
-        if _PROMPTS.value is None and flag.present:
-            raise ConfigError(f"--{flag.name} needs --prompts: remove it, or write the prompt into a file")
-    check_integer("batch_size", _BATCH_SIZE.value)
     return [NamedText(_PROMPT.value, "--prompt")] if _PROMPTS.value is None else read_prompts(_PROMPTS.value)
 
 

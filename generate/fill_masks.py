@@ -19,10 +19,9 @@ from models.config import ModelConfig
 from models.parameters import Params
 from models.transformer import bind
 from objectives.algebra.sequences import Sequences
-from objectives.objective import Masked
+from objectives.objective import Masked, RowShape
 from objectives.prompting import FillMasks
 from objectives.rows import layout
-from objectives.rows.lengths import RowShape
 from run.restore import not_a_language_model
 
 

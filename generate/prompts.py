@@ -12,15 +12,14 @@ from contract.vocab import Vocab, sentinel_name
 from experiment.experiment import Experiment
 from objectives import Denoiser
 from objectives.algebra.sequences import Sequences
-from objectives.objective import InputsTargets
+from objectives.objective import InputsTargets, RowShape
 from objectives.prompting import Prompting, Task
 from objectives.rows import layout
-from objectives.rows.lengths import RowShape
 from run.restore import not_a_language_model
 
 _SENTINEL = re.compile(re.escape(sentinel_name(0)).replace("0", r"\d+"))
-TASKS: tuple[Task, ...] = ("respond", "continue", "infill_middle", "infill_spans", "infill_tokens", "rewrite")
-INFILLING_TASKS: tuple[Task, ...] = ("infill_spans", "infill_middle", "infill_tokens", "rewrite")
+TASKS: tuple[Task, ...] = ("respond", "continue", "infill_middle", "infill_spans", "rewrite")
+INFILLING_TASKS: tuple[Task, ...] = ("infill_spans", "infill_middle", "rewrite")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ Suffixes: B rows, V vocabulary (rows of the embedding table), T new tokens.
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -185,12 +186,11 @@ def generate_answers(
       compiled.
     """
     rows = [(request, sample) for request in requests for sample in range(num_samples)]
-    answers: list[Answer] = []
-    for begin in range(0, len(rows), batch_size):
-        answers += _decode_rows(experiment, params, rows[begin : begin + batch_size], sampling, seed)
-        while len(answers) >= num_samples:
-            yield answers[:num_samples]
-            del answers[:num_samples]
+    batches = (rows[begin : begin + batch_size] for begin in range(0, len(rows), batch_size))
+    decoded = (_decode_rows(experiment, params, batch, sampling, seed) for batch in batches)
+    answers = itertools.chain.from_iterable(decoded)
+    for _ in requests:
+        yield list(itertools.islice(answers, num_samples))
 
 
 def _decode_rows(

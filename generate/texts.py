@@ -1,24 +1,19 @@
 """What train.generate and the Python interface do with prompts: files of prompts, checks, texts, filled masks."""
 
-import codecs
-import collections
 import dataclasses
 import json
-import numbers
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from contract.errors import ConfigError
-from data.sources.records import InvalidRecord, read_object, string_field
 from experiment.experiment import Experiment
 from generate.fill_masks import Candidate, candidates, mask_probabilities, read_masked_prompt
 from generate.prompts import Prompt, max_answer_length, read_prompt
-from generate.sampling import Answer, Request, Sampling, generate_answers
+from generate.sampling import Request, Sampling, generate_answers
 from models.parameters import Params
 
 NUM_CANDIDATES = 5  # shown for each mask
@@ -38,14 +33,10 @@ class Options:
 
     def check(self) -> None:
         """Raises ConfigError for values that cannot work."""
-        check_integer("top_k", self.top_k, least=0, most=2**31 - 1, meaning=" (all tokens)")
-        check_integer("num_samples", self.num_samples)
-        if self.max_tokens is not None:
-            check_integer("max_tokens", self.max_tokens)
-        for name in ("temperature", "top_p"):
+        for name, least in {"top_k": 0, "num_samples": 1, "max_tokens": 1, "seed": 0}.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, numbers.Real):
-                raise ConfigError(f"--{name}={value!r} must be a number")
+            if value is not None and not least <= value < 2**31:
+                raise ConfigError(f"--{name}={value} must be from {least} to 2**31 - 1")
         if not 0 <= self.temperature < float("inf"):
             raise ConfigError(f"--temperature={self.temperature} must be 0 (the likeliest token) or more, and finite")
         if not 0 < self.top_p <= 1:
@@ -54,26 +45,12 @@ class Options:
             raise ConfigError(
                 f"--num_samples={self.num_samples} with --temperature=0 are all the same: set --temperature above 0"
             )
-        if not _is_integer(self.seed) or not 0 <= self.seed < 2**32:
-            raise ConfigError(f"--seed={self.seed!r} must be an integer from 0 to 2**32 - 1")
 
     def check_fills_masks(self) -> None:
         """Raises ConfigError for a field that is set, because none applies to a model that fills in masks."""
         for field in dataclasses.fields(self):
             if getattr(self, field.name) != field.default:
                 raise ConfigError(f"--{field.name} does not apply to this run, whose model fills in masks: remove it")
-
-
-def check_integer(name: str, value: Any, *, least: int = 1, most: int = 2**20, meaning: str = "") -> None:
-    """Raises ConfigError if `value` is not an integer from `least`, whose meaning can be added, to `most`."""
-    if not _is_integer(value) or value < least:
-        raise ConfigError(f"--{name}={value!r} must be an integer of {least}{meaning} or more")
-    if value > most:
-        raise ConfigError(f"--{name}={value} must be at most {most}")
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 class NamedText(NamedTuple):
@@ -124,8 +101,6 @@ def read_texts(
 ) -> tuple[list[Request] | list[np.ndarray], list[str]]:
     """Returns `texts` as the run's model reads them, for `answer_texts`, and notes for the user, each once.
 
-    With several texts a note begins with the number of those that it is about.
-
     Raises ConfigError, before the parameters are needed, for options that do not suit the model, as `read_prompt` and
     `read_masked_prompt` do, for a prompt that leaves no position for an answer, and for max_tokens that exceed the
     learned positions.
@@ -134,15 +109,13 @@ def read_texts(
     if not experiment.model.has_decoder:
         options.check_fills_masks()
         return [read_masked_prompt(experiment, text, where) for text, where in texts], []
-    requests, notes = [], collections.Counter()
+    requests, notes = [], []
     for text, where in texts:
         prompt, of_prompt = read_prompt(experiment, text, options.mode, where)
         max_tokens, of_length = most_tokens(experiment, prompt, options.max_tokens, where)
         requests.append(Request(prompt, max_tokens))
-        notes.update([*of_prompt, *of_length])
-    if len(texts) == 1:
-        return requests, list(notes)
-    return requests, [f"{count} of {len(texts)} prompts: {note}" for note, count in notes.items()]
+        notes += [*of_prompt, *of_length]
+    return requests, list(dict.fromkeys(notes))
 
 
 def most_tokens(
@@ -167,46 +140,6 @@ def most_tokens(
     return requested, [f"with --max_tokens={requested} a row can be {excess} tokens longer than in training ({row})"]
 
 
-def generate_texts(
-    experiment: Experiment,
-    params: Params,
-    texts: Sequence[NamedText],
-    requests: Sequence[Request],
-    options: Options,
-    batch_size: int,
-) -> Iterator[list[Generated]]:
-    """Yields the answers to each of `texts`. requests: of `read_texts`."""
-    sampling = Sampling(options.temperature, options.top_k, options.top_p)
-    answers = generate_answers(
-        experiment,
-        params,
-        requests,
-        sampling,
-        num_samples=options.num_samples,
-        seed=options.seed,
-        batch_size=batch_size,
-    )
-    decode = experiment.tokenizer.decode
-
-    def generated(text: str, prompt: Prompt, answer: Answer, sample: int) -> Generated:
-        completed = prompt.prompting.complete(prompt.text, answer.tokens, experiment.vocab)
-        return Generated(text, decode(answer.tokens), decode(completed), answer.finished, options.seed, sample)
-
-    for (text, _), (prompt, _), of_prompt in zip(texts, requests, answers, strict=True):
-        yield [generated(text, prompt, answer, sample) for sample, answer in enumerate(of_prompt, start=1)]
-
-
-def fill_masks(
-    experiment: Experiment, params: Params, texts: Sequence[NamedText], ids: Sequence[np.ndarray], batch_size: int
-) -> Iterator[Filled]:
-    """Yields each of `texts` with its masks filled in. ids: of `read_masked_prompt`."""
-    prompting, vocab, tokenizer = experiment.denoisers[0].objective.prompting, experiment.vocab, experiment.tokenizer
-    probabilities = mask_probabilities(experiment, params, ids, batch_size=batch_size)
-    for (text, _), ids_of_text, of_text in zip(texts, ids, probabilities, strict=True):
-        filled = prompting.complete(ids_of_text, of_text.argmax(axis=-1), vocab)
-        yield Filled(text, tokenizer.decode(filled), candidates(tokenizer, of_text, NUM_CANDIDATES))
-
-
 def answer_texts(
     experiment: Experiment,
     params: Params,
@@ -219,9 +152,24 @@ def answer_texts(
 
     read: of `read_texts`.
     """
-    if experiment.model.has_decoder:
-        return generate_texts(experiment, params, texts, read, options, batch_size)
-    return ([filled] for filled in fill_masks(experiment, params, texts, read, batch_size))
+    tokenizer, vocab, seed = experiment.tokenizer, experiment.vocab, options.seed
+    if not experiment.model.has_decoder:
+        prompting = experiment.denoisers[0].objective.prompting
+        probabilities = mask_probabilities(experiment, params, read, batch_size=batch_size)
+        for (text, _), ids, of_text in zip(texts, read, probabilities, strict=True):
+            filled = prompting.complete(ids, of_text.argmax(axis=-1), vocab)
+            yield [Filled(text, tokenizer.decode(filled), candidates(tokenizer, of_text, NUM_CANDIDATES))]
+        return
+    sampling = Sampling(options.temperature, options.top_k, options.top_p)
+    answers = generate_answers(
+        experiment, params, read, sampling, num_samples=options.num_samples, seed=seed, batch_size=batch_size
+    )
+    for (text, _), (prompt, _), of_prompt in zip(texts, read, answers, strict=True):
+        generated = []
+        for sample, (tokens, finished) in enumerate(of_prompt, start=1):
+            completed = tokenizer.decode(prompt.prompting.complete(prompt.text, tokens, vocab))
+            generated.append(Generated(text, tokenizer.decode(tokens), completed, finished, seed, sample))
+        yield generated
 
 
 def read_prompts(path: str) -> list[NamedText]:
@@ -230,48 +178,34 @@ def read_prompts(path: str) -> list[NamedText]:
     A .jsonl file has an object with the field "prompt" in each line; its other fields and blank lines are ignored. Any
     other file has a prompt in each line. There, a blank line is an empty prompt.
 
-    Raises ConfigError for a file that cannot be read or has no prompt, and, with the number of the line, for text that
-    is not UTF-8 and for a line of a .jsonl file without a prompt.
+    Raises ConfigError for a file that cannot be read, is not UTF-8 or has no prompt, and, with the number of the line,
+    for a line of a .jsonl file without a prompt.
     """
     try:
-        content = sys.stdin.buffer.read() if path == "-" else Path(os.path.expanduser(path)).read_bytes()
+        content = sys.stdin.buffer.read() if path == "-" else Path(path).expanduser().read_bytes()
+        text = content.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")
     except OSError as error:
         raise ConfigError(f"--prompts={path} cannot be read ({error.strerror}): name a file, or - for stdin") from None
-    read_line = _prompt_of_object if path.endswith(".jsonl") else _prompt_of_line
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--prompts={path} is not UTF-8 (byte {error.start})") from None
     prompts = []
-    lines = content.removeprefix(codecs.BOM_UTF8).split(b"\n")
-    if not lines[-1]:
-        del lines[-1]  # the end of the last line
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.split("\n") if text else [], start=1):
         where = f"--prompts={path}, line {number}"
-        if path.endswith(".jsonl") and not line.strip():
+        if path.endswith(".jsonl") and line.strip():
+            line = _prompt_of_object(line, where)
+        elif path.endswith(".jsonl"):
             continue
-        try:
-            prompts.append(NamedText(read_line(line.removesuffix(b"\r")), where))
-        except InvalidRecord as error:
-            raise ConfigError(f"{where} {error}") from None
+        prompts.append(NamedText(line, where))
     if not prompts:
         raise ConfigError(f"--prompts={path} has no prompts: write one in each line")
     return prompts
 
 
-def _prompt_of_line(line: bytes) -> str:
+def _prompt_of_object(line: str, where: str) -> str:
     try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidRecord(f"is not UTF-8 (byte {error.start} of the line)") from None
-
-
-def _prompt_of_object(line: bytes) -> str:
-    fields = read_object(line)
-    if not isinstance(fields, dict) or "prompt" not in fields:
-        raise InvalidRecord('has no \'prompt\': write an object such as {"prompt": "Once upon a time"}')
-    return string_field(fields, "prompt", may_be_empty=True)
-
-
-def to_json(answer: Generated | Filled, *, is_ascii: bool = False) -> str:
-    """Returns an answer as one line of JSON.
-
-    is_ascii: escape other characters, for a terminal or a pipe whose encoding cannot express them.
-    """
-    return json.dumps(dataclasses.asdict(answer), ensure_ascii=is_ascii)
+        prompt = json.loads(line)["prompt"]
+    except (ValueError, TypeError, KeyError):
+        prompt = None
+    if not isinstance(prompt, str):
+        raise ConfigError(f'{where} has no \'prompt\': write an object such as {{"prompt": "Once upon a time"}}')
+    return prompt

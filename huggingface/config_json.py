@@ -1,6 +1,5 @@
 """config.json of a Hugging Face folder: its options with the defaults of its class, and the refusal of unknown ones."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,27 +7,16 @@ from contract.errors import ConfigError
 
 # Options of every class that change what the tensors mean or which code runs: refused.
 _EVERY_CLASS = ("quantization_config", "auto_map", "pruned_heads", "adapters")
-# Types of the options whose default is null.
-_OPTIONAL = {
-    "dense_act_fn": str,
-    "head_dim": int,
-    "is_gated_act": bool,
-    "n_inner": int,
-    "num_decoder_layers": int,
-    "num_key_value_heads": int,
-    "rope_parameters": dict,
-    "rope_scaling": dict,
-    "scale_decoder_outputs": bool,
-}
 
 # Options that change no logits of the classes here: what every configuration of transformers may contain, releases
 # before 5 included; token ids and options of generation, which these releases write here too; options of heads for
-# other tasks, of initial values and of the order of summation; entries of published folders that no class reads.
+# other tasks, of initial values and of the order of summation; what T5 derives from feed_forward_proj; entries of
+# published folders that no class reads.
 _WITHOUT_EFFECT = """
     _name_or_path name_or_path _attn_implementation _attn_implementation_autoset _commit_hash architectures
-    attn_implementation chunk_size_feed_forward cross_attention_hidden_size dtype finetuning_task
-    gradient_checkpointing id2label label2id is_composition is_decoder is_encoder_decoder model_type num_labels
-    _num_labels output_attentions output_hidden_states output_past prefix problem_type return_dict
+    attn_implementation chunk_size_feed_forward cross_attention_hidden_size dense_act_fn dtype finetuning_task
+    gradient_checkpointing id2label label2id is_composition is_decoder is_encoder_decoder is_gated_act model_type
+    num_labels _num_labels output_attentions output_hidden_states output_past prefix problem_type return_dict
     task_specific_params tf_legacy_loss tie_encoder_decoder tokenizer_class torch_dtype torchscript
     transformers_version transformers_weights use_bfloat16 use_cache bad_words_ids begin_suppress_tokens
     bos_token_id decoder_start_token_id diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size
@@ -49,42 +37,21 @@ class Options:
 
     `transformers` reads no options but those of the class's configuration, so other entries of the file have no effect.
 
-    aliases: other names of options -> their names (`attribute_map` of the configuration). Raises ConfigError for an
-    option that is there by both names with different values.
+    aliases: other names of options -> their names (`attribute_map` of the configuration).
+
+    Raises ConfigError for an option that no class supports, such as quantization.
     """
 
     def __init__(self, values: Mapping[str, Any], defaults: Mapping[str, Any], aliases: Mapping[str, str]):
-        self._values, self._defaults = dict(values), defaults
-        for alias, name in aliases.items():
-            value = values.get(alias)
-            if value is None:
-                continue
-            if values.get(name) not in (None, value):
-                raise ConfigError(
-                    f"config.json: {alias}={value!r} and {name}={values[name]!r} are names of the same option: "
-                    "remove one of them"
-                )
-            self._values[name] = value
+        given = {aliases.get(name, name): value for name, value in values.items() if value is not None}
+        self._values = {**defaults, **given}
         for name in _EVERY_CLASS:
             if values.get(name):
                 raise ConfigError(f"config.json: {name} is not supported: only plain weights and the library's classes")
 
     def __getitem__(self, name: str) -> Any:
-        """Returns the value. Raises ConfigError for another type than the default's and a negative or infinite number.
-
-        An integer whose default is null must be above 0.
-        """
-        default, value = self._defaults[name], self._values.get(name)
-        if value is None:
-            return default
-        wanted = _OPTIONAL[name] if default is None else type(default)
-        if type(value) is not wanted and not (wanted is float and type(value) is int):
-            raise ConfigError(f"config.json: {name}={value!r} must be of type {wanted.__name__}")
-        if wanted in (int, float):
-            least = 1 if default is None else 0
-            if not least <= value < math.inf:
-                raise ConfigError(f"config.json: {name}={value!r} must be a finite number, {least} or more")
-        return value
+        """Returns the value."""
+        return self._values[name]
 
     def require(self, name: str, *allowed: Any) -> Any:
         """Returns the value. Raises ConfigError if it is not one of `allowed`."""
@@ -100,7 +67,7 @@ class Options:
 
     def quotient(self, name: str, divisor: str) -> int:
         """Returns the value of `name` divided by that of `divisor`. Raises ConfigError if it is not whole."""
-        if self[divisor] < 1 or self[name] % self[divisor]:
+        if self[name] % self[divisor]:
             raise ConfigError(f"config.json: {divisor}={self[divisor]} must divide {name}={self[name]}")
         return self[name] // self[divisor]
 

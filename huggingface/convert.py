@@ -20,7 +20,6 @@ import jax
 import numpy as np
 from absl import flags
 
-from cluster.stopping import signals_deferred
 from command.flags import config_fields, config_overrides, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
@@ -64,24 +63,48 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Folder to write, as of a run.",
 
 
 def main() -> None:
-    """Reads the command line, writes the folder of a run, and says what to do with it."""
+    """Reads the command line, writes the folder of a run, and says what to do with it.
+
+    The folder has config.json, checkpoints/0, the tokenizer's files, and imported.json, which says where the model is
+    from. Nothing is at --workdir unless everything could be written.
+    """
     argv, path = sys.argv, _path(sys.argv)
     is_given = any(argument.split("=")[0] == "--config" for argument in argv)
-    if path == "":
-        raise ConfigError("--from= is empty: name a Hugging Face folder")
-    if path and not is_given:  # overrides can only follow the config
+    if path is not None and not is_given:  # overrides can only follow the config
         argv = [argv[0], f"--config={default_config(path)}", *argv[1:]]
     parse_flags(_FLAGS, __doc__, argv)
-    check_new_folder(_WORKDIR.value, "--workdir")
-    lines = convert(
-        _FROM.value,
-        _WORKDIR.value,
+    path, workdir = _FROM.value, _WORKDIR.value
+    check_new_folder(workdir, "--workdir")
+    experiment, params, source = read_model(
+        path,
         config_fields(_FLAGS),
         overrides=config_overrides(_FLAGS),
         is_default_config=not is_given,
+        where=f"--from={path}",
     )
-    for line in lines:
-        print(line)
+    tokenizer_name, parts = source.tokenizer_file.name, source.parts
+    written = dict(experiment.config)
+    written["data"] = written["data"] | {"tokenizer": f"{IN_WORKDIR}{tokenizer_name}"}
+    # What a run's config says of its training text is missing: nobody here knows it.
+    written["corpus"] = {"tokenizer": experiment.tokenizer.fingerprint}
+    with atomic_folder(workdir, "--workdir") as folder:
+        for name in (tokenizer_name, *_TOKENIZER_FILES):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(source.tokenizer_file.parent / name, folder / name)
+        run, origins = Workdir(folder), {name: part.origin for name, part in parts.items()}
+        run.write_imported({"from": os.path.basename(os.path.abspath(path)), "folders": origins})
+        with run.checkpoints(keep=1) as checkpoints:
+            checkpoints.save(0, {"params": params})
+        run.write_config(written)
+    for note in (note for part in parts.values() for note in part.notes):
+        print(f"note: {note}")
+    count = sum(leaf.size for leaf in jax.tree.leaves(params))
+    print(
+        f"imported {' and '.join(part.family.architecture for part in parts.values())} with {count:,} parameters into "
+        f"{workdir}; objective.name={experiment.objective_name!r}, data.source={experiment.data.source!r}"
+    )
+    print(f"python -m train.evaluate --workdir={workdir}")
+    print(f"python -m train.main --config=... --config.train.init_from={workdir}")
 
 
 def default_config(path: str, where: str | None = None) -> Path:
@@ -105,69 +128,21 @@ def default_config(path: str, where: str | None = None) -> Path:
     return _CONFIGS / _DEFAULT_CONFIGS[name]
 
 
-def convert(
-    path: str,
-    workdir: str,
-    config: Mapping[str, Any],
-    *,
-    overrides: Mapping[str, Any],
-    is_default_config: bool,
-) -> list[str]:
-    """Writes the model of the Hugging Face folder `path` to the new folder `workdir`, and returns lines to print.
-
-    The folder has config.json, checkpoints/0, the tokenizer's files, and imported.json, which says where the model is
-    from. Nothing is at `workdir` unless everything could be written.
+def read_model(
+    path: str, config: Mapping[str, Any], *, overrides: Mapping[str, Any], is_default_config: bool, where: str
+) -> "tuple[Experiment, Params, FolderModel | ElectraPair]":
+    """Returns the experiment and the parameters of the model in the Hugging Face folder `path`, and the folder.
 
     Args:
       path: a Hugging Face folder, or one with the folders generator and discriminator of ELECTRA.
-      workdir: the folder to make.
       config: the fields of configs/base.py, overrides applied. Its `model` is replaced by the folder's, and its
         tokenizer too.
       overrides: the fields that were set on the command line.
       is_default_config: whether `config` is that of `default_config`; if so, the mode tokens are none but those set.
+      where: the flag or config field that names the folder, for messages.
 
     Raises ConfigError, one line, for a folder that cannot be read or holds another model than its config.json says, and
     for an objective that the model does not have.
-    """
-    experiment, params, source = read_model(
-        path, config, overrides=overrides, is_default_config=is_default_config, where=f"--from={path}"
-    )
-    tokenizer_name = source.tokenizer_file.name
-    written = dict(experiment.config)
-    written["data"] = written["data"] | {"tokenizer": f"{IN_WORKDIR}{tokenizer_name}"}
-    # What a run's config says of its training text is missing: nobody here knows it.
-    written["corpus"] = {"tokenizer": experiment.tokenizer.fingerprint}
-    with atomic_folder(workdir, "--workdir") as folder:
-        for name in (tokenizer_name, *_TOKENIZER_FILES):
-            with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(source.tokenizer_file.parent / name, folder / name)
-        written_run = Workdir(folder)
-        written_run.write_imported({"from": os.path.basename(os.path.abspath(path)), "folders": source.origins})
-        # After a signal within Orbax, its threads would write into the temporary folder while the folder is removed.
-        with signals_deferred(), written_run.checkpoints(keep=1) as checkpoints:
-            checkpoints.save(0, {"params": params})
-        written_run.write_config(written)
-    count = sum(leaf.size for leaf in jax.tree.leaves(params))
-    return [
-        *(f"note: {note}" for note in source.notes),
-        f"imported {' and '.join(source.architectures)} with {count:,} parameters into {workdir}; "
-        f"objective.name={experiment.objective_name!r}, data.source={experiment.data.source!r}",
-        f"python -m train.evaluate --workdir={workdir}",
-        f"python -m train.main --config=... --config.train.init_from={workdir}",
-    ]
-
-
-def read_model(
-    path: str,
-    config: Mapping[str, Any],
-    *,
-    overrides: Mapping[str, Any],
-    is_default_config: bool,
-    where: str,
-) -> "tuple[Experiment, Params, FolderModel | ElectraPair]":
-    """Returns the experiment and the parameters of the model in the Hugging Face folder `path`, and the folder.
-
-    where: the flag or config field that names the folder, for messages. Other arguments and errors as for `convert`.
     """
     source = _open(path, where)
     with errors_naming(source.where):

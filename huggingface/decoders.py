@@ -1,6 +1,5 @@
 """Decoders of `transformers`: GPT2LMHeadModel and LlamaForCausalLM."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -117,15 +116,6 @@ class Llama(Family):
     dropouts = ("attention_dropout",)
     unused = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
 
-    def mismatches(self, model: ModelConfig) -> list[str]:
-        found = super().mismatches(model)
-        if model.d_model % model.num_heads:  # the class checks this, although it has an option head_dim
-            found.append(
-                f"model.num_heads={model.num_heads}: {self.architecture} of transformers has a divisor of "
-                f"model.d_model={model.d_model}"
-            )
-        return found
-
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return {
             "num_kv_heads": options["num_key_value_heads"] or options["num_attention_heads"],
@@ -162,14 +152,11 @@ def _rope_theta(options: Options) -> float:
     """Returns the base of the wavelengths.
 
     As in transformers 5, this is the entry of rope_scaling, or else of rope_parameters, or else the option rope_theta.
-    Raises ConfigError for scaled positions and for a base that is not a number above 0.
+    Raises ConfigError for scaled positions.
     """
     scaling, parameters = options["rope_scaling"], options["rope_parameters"]
     for name, given in (("rope_scaling", scaling), ("rope_parameters", parameters)):
         kind = (given or {}).get("rope_type", (given or {}).get("type", "default"))
         if kind != "default" or (given or {}).get("partial_rotary_factor", 1.0) != 1.0:
             raise ConfigError(f"config.json: {name}={given} is not supported, only rotary embeddings without scaling")
-    theta = (scaling or parameters or {}).get("rope_theta", options["rope_theta"])
-    if type(theta) not in (int, float) or not 0 < theta < math.inf:
-        raise ConfigError(f"config.json: rope_theta={theta!r} must be a number above 0")
-    return float(theta)
+    return float((scaling or parameters or {}).get("rope_theta", options["rope_theta"]))

@@ -11,8 +11,8 @@ from contract.vocab import Vocab
 from huggingface.config_json import Options
 from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Tensor, holds, linear, norm
 from models.config import ModelConfig
-from models.heads import init_classifier, init_head
-from models.parameters import Params
+from models.heads import Classifier, DiscriminatorHead
+from models.parameters import Params, init_module
 
 _NUM_CLASSES = 2  # labels of a sentence pair: 0, B follows A
 
@@ -151,7 +151,7 @@ class BertPreTraining(BertMaskedLM):
 
     def init_params(self, model: ModelConfig, key: Array) -> Params:
         transformer_key, classifier_key = jax.random.split(key)
-        classifier = init_classifier(model, _NUM_CLASSES, classifier_key)
+        classifier = init_module(Classifier, model, _NUM_CLASSES, key=classifier_key)
         return super().init_params(model, transformer_key) | {"pair_classifier": classifier}
 
     def head_rows(self, model: ModelConfig) -> list[Tensor]:
@@ -211,7 +211,9 @@ class ElectraPreTraining(Electra):
 
     def init_params(self, model: ModelConfig, key: Array) -> Params:
         transformer_key, head_key = jax.random.split(key)
-        return super().init_params(model, transformer_key) | {"discriminator_head": init_head(model, head_key)}
+        return super().init_params(model, transformer_key) | {
+            "discriminator_head": init_module(DiscriminatorHead, model, key=head_key)
+        }
 
     def head_rows(self, model: ModelConfig) -> list[Tensor]:
         rows = linear("discriminator_predictions.dense", "discriminator_head/dense", bias=True)

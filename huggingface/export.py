@@ -1,13 +1,12 @@
 """A run as a Hugging Face folder: python -m train.export --workdir=RUN --out=DIR [--step=N] [--dtype=bfloat16]
 
-Writes config.json, safetensors, the tokenizer, generation_config.json and a model card, README.md, which says how to
-load the model. The parameters are the averaged ones if the run averages (train.ema_decay). With --all_steps, DIR has a
-folder for each checkpoint, named by its step. ELECTRA has two folders, generator and discriminator;
+Writes config.json, safetensors, the tokenizer, generation_config.json and a model card, README.md. The parameters are
+the averaged ones if the run averages (train.ema_decay). ELECTRA has two folders, generator and discriminator;
 --discriminator_only writes the latter alone. See docs/huggingface.md.
 """
 
 import dataclasses
-import os
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +37,6 @@ _STEP = flags.DEFINE_integer("step", None, "Checkpoint to export. Default: the n
 _DTYPE = flags.DEFINE_enum(
     "dtype", "float32", ["float32", "bfloat16", "float16"], "Type of the tensors.", flag_values=_FLAGS
 )
-_ARCHITECTURE = flags.DEFINE_string(
-    "architecture",
-    "",
-    "Class of transformers to write. Default: the first that can hold the model.",
-    flag_values=_FLAGS,
-)
-_ALL_STEPS = flags.DEFINE_bool("all_steps", False, "Export every checkpoint, each into a folder of its own.", _FLAGS)
 _LANGUAGE_MODEL_ONLY = flags.DEFINE_bool(
     "language_model_only", False, "Leave out what the run trains besides its language model.", _FLAGS
 )
@@ -69,89 +61,58 @@ _AUTO_CLASSES = {
 def main() -> None:
     """Reads the command line and writes the folder."""
     parse_flags(_FLAGS, __doc__)
-    if _ALL_STEPS.value and _STEP.value is not None:
-        raise ConfigError(f"--step={_STEP.value} and --all_steps exclude each other: remove one")
     workdir = Workdir(_WORKDIR.value)
     experiment = load_experiment(workdir)
-    note = ""
-    if _LANGUAGE_MODEL_ONLY.value:
-        note = "The run trained more than this language model; the rest is not in this folder."
-    if _DISCRIMINATOR_ONLY.value:
-        note = "The run trained a generator too, which is not in this folder."
-    exporter = Exporter(workdir, experiment, _DTYPE.value, _ARCHITECTURE.value, note, _DISCRIMINATOR_ONLY.value)
-    exporter.check(language_model_only=_LANGUAGE_MODEL_ONLY.value)
+    exporter = Exporter(workdir, experiment, _DTYPE.value, _LANGUAGE_MODEL_ONLY.value, _DISCRIMINATOR_ONLY.value)
+    exporter.folders(experiment.params_shapes)  # raises before anything slow runs
     check_new_folder(_OUT.value, "--out")
-    folders = {step: f"step_{step}" if _ALL_STEPS.value else "" for step in _steps(workdir)}
+    params, step = load_params(experiment, workdir, _STEP.value, mesh=reading_mesh(experiment))
     with atomic_folder(_OUT.value, "--out") as out:
-        for step, name in folders.items():
-            (out / name).mkdir(exist_ok=True)
-            exporter.write(out / name, step)
-        # data.cache_dir is a path of this machine.
-        data = {name: value for name, value in experiment.config["data"].items() if name != "cache_dir"}
-        write_json(out / "cloze.json", {"config": experiment.config | {"data": data}, "steps": list(folders)})
-    for step, name in folders.items():
-        print(f"exported step {step} to {os.path.join(_OUT.value, name).rstrip(os.sep)}")
+        exporter.write(out, jax.device_get(params), step)
+    print(f"exported step {step} to {_OUT.value}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Exporter:
-    """Writes the checkpoints of one run. `check` comes first.
+    """Writes the checkpoints of one run.
 
     Attributes:
       workdir: the run's.
       experiment: from run.restore.load_experiment.
       dtype: of the tensors.
-      architecture: the class of `transformers` to write; "": the class of an imported model, or the first that can
-        hold the model.
-      note: for the model cards.
-      discriminator_only: write ELECTRA's discriminator without the generator.
+      language_model_only: leave out the parameters of the learner that are not the language model's.
+      discriminator_only: leave out ELECTRA's generator.
     """
 
     workdir: Workdir
     experiment: Experiment
     dtype: WeightsDtype
-    architecture: str = ""
-    note: str = ""
+    language_model_only: bool = False
     discriminator_only: bool = False
 
-    def check(self, *, language_model_only: bool) -> None:
-        """Raises ConfigError if no class of `transformers` can hold the run's model.
+    def folders(self, params: Params) -> dict[str, Folder]:
+        """Returns what each folder is written from, by the name of the part; "" for a run with one model.
 
-        language_model_only: leave out the parameters of the learner that are not the language model's.
+        params: the run's, or their shapes. Raises ConfigError if no class of `transformers` can hold the run's model,
+        or if the class has no place for some of the parameters.
         """
-        shapes = self.experiment.params_shapes
-        folders = self.folders(shapes)
+        folders = folders_of(self.experiment.learner, params)
         carried = {module for folder in folders.values() for module in folder.params}
-        if "discriminator" in folders:  # the generator's parameters: in a folder of their own, or not exported
+        if "generator" in folders:  # whose parameters are in a folder of their own, or not exported
             carried.add("generator")
-        extras = [module for module in shapes if module not in carried]
-        if extras and not language_model_only:
+        extras = [module for module in params if module not in carried]
+        if extras and not self.language_model_only:
             raise ConfigError(
                 f"objective.name={self.experiment.objective_name!r} trains {', '.join(extras)} in addition to the "
                 "Transformer, and no class of transformers that holds this model has a place for that: "
                 "--language_model_only leaves it out"
             )
-
-    def folders(self, params: Params) -> dict[str, Folder]:
-        """Returns what each folder is written from, by the name of the part; "" for a run with one model.
-
-        params: the run's, or their shapes. Raises ConfigError if no class of `transformers`, or not `architecture`, can
-        hold the run's model.
-        """
-        folders = folders_of(self.experiment.learner, params)
         if self.discriminator_only:
             if "discriminator" not in folders:
                 raise ConfigError("--discriminator_only is for runs of ELECTRA: remove it")
             del folders["generator"]
-        if self.architecture and self.architecture not in FAMILIES:
-            raise ConfigError(f"--architecture={self.architecture} is not one of {', '.join(FAMILIES)}")
-        if self.architecture and len(folders) > 1:
-            raise ConfigError(f"--architecture={self.architecture} does not apply to a run of two models: remove it")
-        chosen = {}
         for part, folder in folders.items():
-            family = FAMILIES.get(self.architecture or self._origin(part).get("architecture"), folder.family)
-            if set(family.heads) != set(folder.family.heads):
-                raise ConfigError(f"--architecture={family.architecture} has other parameters than this run")
+            family = FAMILIES.get(self._origin(part).get("architecture"), folder.family)
             try:
                 family.check_model(folder.model)
             except ConfigError as error:
@@ -159,18 +120,20 @@ class Exporter:
                     raise
                 remedy = "in the generator's head: --discriminator_only leaves the generator out"
                 raise ConfigError(f"{error}, {remedy}") from error
-            chosen[part] = folder._replace(family=family)
-        return chosen
+            folders[part] = folder._replace(family=family)
+        return folders
 
-    def write(self, folder: Path, step: int) -> None:
-        """Writes the checkpoint of `step` to the empty `folder`, or to folders in it where a run has two models.
+    def write(self, out: Path, params: Params, step: int) -> None:
+        """Writes a checkpoint to the empty folder `out`, or to folders in it where a run has two models.
 
-        Raises ConfigError for a checkpoint that is missing or damaged.
+        params: of the checkpoint of `step`, on the host.
         """
-        params, _ = load_params(self.experiment, self.workdir, step, mesh=reading_mesh(self.experiment))
-        for part, contents in self.folders(jax.device_get(params)).items():
-            (folder / part).mkdir(exist_ok=True)
-            self._write_model(folder / part, part, contents, step)
+        for part, contents in self.folders(params).items():
+            (out / part).mkdir(exist_ok=True)
+            self._write_model(out / part, part, contents, step)
+        # data.cache_dir is a path of this machine.
+        data = {name: value for name, value in self.experiment.config["data"].items() if name != "cache_dir"}
+        write_json(out / "cloze.json", {"config": self.experiment.config | {"data": data}, "step": step})
 
     def _write_model(self, folder: Path, part: str, contents: Folder, step: int) -> None:
         """Writes one model and its tokenizer."""
@@ -189,57 +152,50 @@ class Exporter:
             write_json(folder / "generation_config.json", kept | ({"suppress_tokens": never} if never else {}))
         # The tokenizer.json of an imported model is unchanged.
         keeps_tokenizer = bool(origin) and isinstance(experiment.tokenizer, HuggingFaceTokenizer)
-        around = None if keeps_tokenizer else around_text(experiment)
+        begin, end = (None, None) if keeps_tokenizer else around_text(experiment)
         write_huggingface_tokenizer(
             experiment.tokenizer,
             folder,
-            begin=around and around[0],
-            end=around and around[1],
+            begin=begin,
+            end=end,
             bos=None if model.has_encoder else vocab.decoder_start,
             token_types=model.num_token_types > 1,
             max_length=model.max_length if model.positions == "learned" else None,
         )
-        card = self._model_card(part, contents, auto_class, step, around)
-        (folder / "README.md").write_text(card, encoding="utf-8")
+        (folder / "README.md").write_text(self._model_card(part, contents, auto_class, step), encoding="utf-8")
 
-    def _model_card(self, part: str, contents: Folder, auto_class: str, step: int, around: AroundText | None) -> str:
+    def _model_card(self, part: str, contents: Folder, auto_class: str, step: int) -> str:
         """Returns the text of README.md: the facts of the checkpoint, and how to load it."""
-        experiment, data = self.experiment, self.experiment.data
+        experiment = self.experiment
         rows = {
             "objective": ", ".join(dict.fromkeys([experiment.objective_name, *experiment.denoiser_names])),
             "parameters": f"{sum(leaf.size for leaf in jax.tree.leaves(contents.params)):,}, {self.dtype}",
-            "rows": f"data.inputs_length={data.inputs_length}, data.targets_length={data.targets_length}",
             "steps": "imported, not trained here",
         }
         if not self.workdir.is_imported:
             rows["steps"] = f"{step:,} of {experiment.train.batch_size} rows"
-            rows["corpus"] = describe_corpus(data).replace("|", "\\|")
+            rows["corpus"] = describe_corpus(experiment.data).replace("|", "\\|")
             rows["tokens seen"] = f"{sum(self.workdir.counters(step)['raw_tokens']):,} of training text"
-            rows["averaged parameters"] = f"train.ema_decay={experiment.train.ema_decay}"
             lines = self.workdir.metrics("eval") if self.workdir.has_metrics else []
             losses = [line["loss"] for line in lines if line["step"] == step]
             rows["held-out loss"] = f"{losses[-1]} nats per scored token" if losses else "not evaluated at this step"
-        if around is not None:
-            begin, end = (experiment.tokenizer.decode(np.array(ids, np.int32)) for ids in around)
-            rows["the tokenizer adds"] = f"`{begin}` before a text, `{end}` after it"
+        if self.language_model_only or self.discriminator_only:
+            rows["not in this folder"] = "what the run trained in addition to this model"
         title = f"# {experiment.objective_name} ({experiment.model.architecture.replace('_', '-')})"
         return "\n".join(
             [
                 *("---", "library_name: transformers", "tags:", "- cloze", f"- {experiment.objective_name}", "---"),
                 *("", title + (f", {part}" if part else ""), "", "| | |", "|---|---|"),
                 *(f"| {name} | {value} |" for name, value in rows.items()),
-                *("", self.note, "", "```python", f"from transformers import {auto_class}, AutoTokenizer", ""),
+                *("", "```python", f"from transformers import {auto_class}, AutoTokenizer", ""),
                 'tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the Hub',
                 *(f'model = {auto_class}.from_pretrained(".")', "```", ""),
             ]
         )
 
     def _origin(self, part: str) -> dict[str, Any]:
-        """Returns what FolderModel.origins says of an imported model; {} for a run."""
-        folders = self.workdir.imported().get("folders", {})
-        if not isinstance(folders, dict) or not isinstance(folders.get(part, {}), dict):
-            raise ConfigError(f"{self.workdir}: imported.json has no folders: convert the Hugging Face folder again")
-        return folders.get(part, {})
+        """Returns what FolderModel.origin says of an imported model; {} for a run."""
+        return self.workdir.imported().get("folders", {}).get(part, {})
 
 
 def around_text(experiment: Experiment) -> AroundText:
@@ -252,11 +208,9 @@ def around_text(experiment: Experiment) -> AroundText:
     if not model.has_decoder:
         return (vocab.cls,), (vocab.sep,)
     ends = [_end_of_prompt(denoiser, experiment) for denoiser in experiment.denoisers if denoiser.objective.prompting]
-    end = ends[0] if ends else ()
-    for other in ends[1:]:
-        while end != other[len(other) - len(end) :]:
-            end = end[1:]
-    return () if model.has_encoder else (vocab.decoder_start,), end
+    from_the_end = zip(*(reversed(end) for end in ends), strict=False)
+    common = itertools.takewhile(lambda ids: len(set(ids)) == 1, from_the_end)
+    return () if model.has_encoder else (vocab.decoder_start,), tuple(ids[0] for ids in common)[::-1]
 
 
 def _end_of_prompt(denoiser: Denoiser, experiment: Experiment) -> tuple[int, ...]:
@@ -268,19 +222,6 @@ def _end_of_prompt(denoiser: Denoiser, experiment: Experiment) -> tuple[int, ...
         ids += prompt.targets_start.tolist()
     ids = ids or [experiment.vocab.eos]  # an encoder without inputs, as rows of training have it (rows/layout.py)
     return tuple(ids[ids.index(text[0]) + 1 :] if text[0] in ids else ids)
-
-
-def _steps(workdir: Workdir) -> list[int]:
-    """Returns the steps of the checkpoints to export. Raises ConfigError if one does not exist."""
-    steps = workdir.steps()
-    if not steps:
-        raise ConfigError(f"--workdir={workdir} has no checkpoint: train this run first")
-    if _ALL_STEPS.value:
-        return steps
-    step = steps[-1] if _STEP.value is None else _STEP.value
-    if step not in steps:
-        raise ConfigError(f"--step={step} has no checkpoint in {workdir}: choose one of the steps {steps}")
-    return [step]
 
 
 if __name__ == "__main__":

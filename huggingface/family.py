@@ -258,22 +258,14 @@ class Family(abc.ABC):
     def _named(self, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Returns `tensors` by the class's names: with the prefix, and norms as today's `transformers` names them.
 
-        Folders of the model without a head lack the prefix, and old folders have the names of TensorFlow. Raises
-        ConfigError for a tensor with both names.
+        Folders of the model without a head lack the prefix, and old folders have the names of TensorFlow.
         """
-        has_prefix, names = any(name.startswith(self.prefix) for name in tensors), {}
+        prefix = "" if any(name.startswith(self.prefix) for name in tensors) else self.prefix
+        names = {}
         for name in tensors:
-            other = names.setdefault(("" if has_prefix else self.prefix) + _current(name), name)
-            if other != name:
-                raise ConfigError(f"tensors {other} and {name} are the same parameter: remove one of them")
+            current = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+            names[prefix + current] = name
         return Renamed(tensors, names)
-
-
-def _current(name: str) -> str:
-    for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
-        if name.endswith(old):
-            return name.removesuffix(old) + new
-    return name
 
 
 def to_tensors(params: Params, table: Sequence[Tensor]) -> dict[str, np.ndarray]:
@@ -282,7 +274,9 @@ def to_tensors(params: Params, table: Sequence[Tensor]) -> dict[str, np.ndarray]
     Arrays are in C order. Extra rows are 0. Raises ValueError if the paths of the table and of `params` differ.
     """
     leaves = {leaf_name(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
-    _check_paths(leaves.keys(), table)
+    mapped = [path for row in table for path in row.paths]
+    if sorted(mapped) != sorted(leaves):
+        raise ValueError(f"the table and the parameters differ in {sorted(set(mapped) ^ leaves.keys())}")
     tensors = {}
     for row in table:
         arrays = np.concatenate([leaves[path] for path in row.paths], axis=-1)
@@ -310,7 +304,6 @@ def to_params(
     Raises ConfigError that names missing tensors, surplus tensors, a tensor of another shape and unequal copies.
     """
     expected = {leaf_name(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(shapes)}
-    _check_paths(expected.keys(), table)
     sizes = {path: [1] if not stacks_layers(path) else range(shape[0]) for path, shape in expected.items()}
     names = {row: _names(row, len(sizes[row.paths[0]])) for row in table}
     _check_names(tensors, names, unused)
@@ -324,12 +317,6 @@ def to_params(
     return jax.tree_util.tree_map_with_path(lambda path, _: params[leaf_name(path)], shapes)
 
 
-def _check_paths(paths: Iterator[str], table: Sequence[Tensor]) -> None:
-    mapped = [path for row in table for path in row.paths]
-    if sorted(mapped) != sorted(paths):
-        raise ValueError(f"the table and the parameters differ in {sorted(set(mapped) ^ set(paths))}")
-
-
 def _names(row: Tensor, num_layers: int) -> list[tuple[str, ...]]:
     """Returns, for each of the row's tensors, its names: the first is its own, the others are those of its copies."""
     return [tuple(name.format(layer) for name in (row.name, *row.copies)) for layer in range(num_layers)]
@@ -341,20 +328,12 @@ def _check_names(
     groups = [group for groups in names.values() for group in groups]
     missing = [group[0] for group in groups if not tensors.keys() & set(group)]
     if missing:
-        raise ConfigError(f"{_list('tensor', missing)} missing")
-    known, pattern = (
-        {name for group in groups for name in group},
-        re.compile("|".join(f"({p})" for p in unused) or "$."),
-    )
-    surplus = [name for name in tensors if name not in known and not pattern.fullmatch(name)]
+        raise ConfigError(f"{len(missing)} missing tensors: {', '.join(missing[:_SHOWN])}")
+    known = {name for group in groups for name in group}
+    surplus = [name for name in tensors if name not in known and not any(re.fullmatch(p, name) for p in unused)]
     if surplus:
-        raise ConfigError(f"{_list('tensor', surplus)} surplus: the model of config.json does not have them")
-
-
-def _list(noun: str, names: Sequence[str]) -> str:
-    """Returns such as "1 tensor (a.weight) is", "2 tensors (a.weight, b.weight) are"."""
-    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-    return f"{len(names)} {noun}{'s' if len(names) > 1 else ''} ({shown}) {'are' if len(names) > 1 else 'is'}"
+        shown = ", ".join(surplus[:_SHOWN])
+        raise ConfigError(f"{len(surplus)} surplus tensors, which the model of config.json does not have: {shown}")
 
 
 def _parts(

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import fnmatch
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -13,8 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from contract.errors import ConfigError
-from data.sources.files import expand_home
-from files.paths import check_local, list_names, read_text
+from files.paths import check_local, read_text
 
 WeightsDtype = Literal["float32", "bfloat16", "float16"]
 
@@ -23,7 +21,6 @@ _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 # Files of weights that Python's pickle reads, or another framework.
 _OTHER_WEIGHTS = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.pickle", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
-_NOT_WEIGHTS = ("training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,12 +49,6 @@ class Tensors(Mapping[str, np.ndarray]):
     def __getitem__(self, name: str) -> np.ndarray:
         path = self._files[name]
         with _opened(path, self._where) as file:
-            dtype = file.get_slice(name).get_dtype()
-            if dtype not in ("F64", "F32", "F16", "BF16"):
-                raise ConfigError(
-                    f"{self._where}: tensor {name} of {path.name} has the type {dtype}, and weights are read as F64, "
-                    "F32, F16 or BF16: write the folder again in float32, float16 or bfloat16"
-                )
             tensor = file.get_tensor(name)
         is_half = tensor.dtype == np.float16 or tensor.dtype.name == "bfloat16"
         return tensor.astype(np.float32) if is_half else tensor
@@ -72,16 +63,10 @@ class Tensors(Mapping[str, np.ndarray]):
 def is_huggingface_folder(path: str | os.PathLike) -> bool:
     """Returns whether `path` is a folder of Hugging Face's kind, and not the folder of a run.
 
-    The config.json of a run has the sections of configs/base.py. A folder without a config.json is of Hugging Face's
-    kind if it has files of weights.
+    The config.json of a run has the sections of configs/base.py.
     """
     try:
         config = json.loads(read_text(os.path.join(path, "config.json")))
-    except FileNotFoundError:
-        names = []
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            names = list_names(path)
-        return any(fnmatch.filter(names, pattern) for pattern in ("*.safetensors", *_OTHER_WEIGHTS))
     except (OSError, ValueError):
         return False
     return isinstance(config, dict) and not {"data", "model", "train"} <= config.keys()
@@ -92,17 +77,14 @@ def open_folder(path: str | os.PathLike, where: str) -> HuggingFaceFolder:
 
     where: the flag or config field that names the folder, for messages.
 
-    Raises ConfigError, one line: no folder, no config.json, a config.json without model_type, weights that are not
-    safetensors, files of weights that are missing, truncated or not safetensors.
+    Raises ConfigError, one line: no folder, no config.json, weights that are not safetensors, files of weights that are
+    missing, truncated or not safetensors.
     """
     check_local(os.fspath(path), where)
-    folder = Path(expand_home(os.fspath(path), where))
+    folder = Path(os.path.expanduser(path))
     if not folder.is_dir():
         raise ConfigError(f"{where} is not a folder: name a folder that transformers' save_pretrained wrote")
     config = _read_object(folder / "config.json", where)
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str) or not model_type:
-        raise ConfigError(f"{where}: config.json has no model_type, so the architecture is unknown: add it")
     files: dict[str, Path] = {}
     for file_name in _weight_files(folder, where):
         if not (folder / file_name).exists():
@@ -166,12 +148,8 @@ def _weight_files(folder: Path, where: str) -> list[str]:
     if (folder / _WEIGHTS).exists():
         return [_WEIGHTS]
     if (folder / _INDEX).exists():
-        weight_map = _read_object(folder / _INDEX, where).get("weight_map")
-        names = sorted(set(weight_map.values())) if isinstance(weight_map, dict) else [""]
-        if not all(name and os.path.basename(name) == name for name in names):
-            raise ConfigError(f"{where}: {_INDEX} has no weight_map of tensors to files of this folder")
-        return names
-    others = {path.name for pattern in _OTHER_WEIGHTS for path in folder.glob(pattern)} - {*_NOT_WEIGHTS}
+        return sorted(set(_read_object(folder / _INDEX, where)["weight_map"].values()))
+    others = {path.name for pattern in _OTHER_WEIGHTS for path in folder.glob(pattern)}
     if not others:
         raise ConfigError(f"{where} has no {_WEIGHTS} and no {_INDEX}: name a folder with a model's weights")
     raise ConfigError(

@@ -16,7 +16,7 @@ from contract.vocab import DecoderStart, Vocab, sentinel_name
 from data.sources.config import CorpusConfig
 from data.sources.filters import OFF
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
-from huggingface.config_json import Options, check_options
+from huggingface.config_json import check_options
 from huggingface.families import family_of_folder_config
 from huggingface.family import Family
 from huggingface.folder import HuggingFaceFolder, open_folder
@@ -73,15 +73,15 @@ class FolderModel:
         return self.folder.where
 
     @property
-    def architectures(self) -> list[str]:
-        """The class of `transformers`."""
-        return [self.family.architecture]
+    def parts(self) -> "dict[str, FolderModel]":
+        """The models by the names of their folders: this one alone."""
+        return {"": self}
 
     @property
-    def origins(self) -> dict[str, dict[str, Any]]:
-        """What train.export keeps of config.json: {"": the class and KEPT_OPTIONS}."""
+    def origin(self) -> dict[str, Any]:
+        """What train.export keeps of config.json: the class and KEPT_OPTIONS."""
         kept = {name: self.folder.config[name] for name in KEPT_OPTIONS if name in self.folder.config}
-        return {"": {"architecture": self.family.architecture, "options": kept}}
+        return {"architecture": self.family.architecture, "options": kept}
 
     @property
     def notes(self) -> list[str]:
@@ -141,29 +141,15 @@ def open_model(path: str | os.PathLike, where: str) -> FolderModel:
         family = family_of_folder_config(folder.config)
         model = family.model(folder.config, folder.tensors, "float32")
         fields = family.model_fields(folder.config, folder.tensors)
-        _check_ids(folder.config, family.defaults, model.vocab_size)
         check_options(folder.config, {**family.defaults, **family.option_aliases})
         file = _tokenizer_file(folder)
         start = _decoder_start_token(family, folder.config, _own_tokenizer(file, "pad").vocab)
     return FolderModel(folder, family, fields, model, file, start)
 
 
-def _check_ids(hf_config: Mapping[str, Any], defaults: Mapping[str, Any], num_ids: int) -> None:
-    """Raises ConfigError for a special id of config.json that the embedding table does not have.
-
-    Many folders of small vocabularies have the default of their class, which is an id of the class's own vocabulary.
-    """
-    for name in KEPT_OPTIONS:
-        value = hf_config.get(name)
-        for id_ in value if isinstance(value, list) else [value]:
-            is_id = type(id_) is int and 0 <= id_ < num_ids
-            if id_ is not None and not is_id and (type(id_) is not int or id_ not in [*defaults.values()]):
-                raise ConfigError(f"config.json: {name}={value!r} is no id of the {num_ids} rows of the token table")
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class ElectraPair:
-    """Both models of ELECTRA. Made by `open_pair`. The attributes are those of FolderModel."""
+    """Both models of ELECTRA, with the attributes of FolderModel. Made by `open_pair`."""
 
     generator: FolderModel
     discriminator: FolderModel
@@ -172,19 +158,9 @@ class ElectraPair:
     objective_fields: dict[str, Any]
 
     @property
-    def architectures(self) -> list[str]:
-        """The classes of `transformers`."""
-        return [*self.generator.architectures, *self.discriminator.architectures]
-
-    @property
-    def origins(self) -> dict[str, dict[str, Any]]:
-        """What train.export keeps of each config.json: part -> the class and its options."""
-        return {part: getattr(self, part).origins[""] for part in PARTS}
-
-    @property
-    def notes(self) -> list[str]:
-        """A line for each option of a config.json that this project lacks and that changes no logits."""
-        return [*self.generator.notes, *self.discriminator.notes]
+    def parts(self) -> dict[str, FolderModel]:
+        """The models by the names of their folders."""
+        return {part: getattr(self, part) for part in PARTS}
 
     @property
     def tokenizer_file(self) -> Path:
@@ -222,26 +198,22 @@ def open_pair(path: str | os.PathLike, where: str) -> ElectraPair:
     """
     generator, discriminator = (open_model(Path(path, part), f"{where}/{part}") for part in PARTS)
     classes = ("ElectraForMaskedLM", "ElectraForPreTraining")
-    for model, expected in zip((generator, discriminator), classes, strict=True):
-        if model.family.architecture != expected:
-            raise ConfigError(f"{model.where} must be of the class {expected}, not {model.family.architecture}")
+    for part, name in zip((generator, discriminator), classes, strict=True):
+        if part.family.architecture != name:
+            raise ConfigError(f"{part.where} must be of the class {name}, not {part.family.architecture}")
     if generator.tokenizer.fingerprint != discriminator.tokenizer.fingerprint:
         raise ConfigError(f"{where}: generator and discriminator have different tokenizers")
     fields = discriminator.fields | {name: generator.fields[name] for name in _HEAD_FIELDS}
     size = generator.fields["d_model"] / discriminator.fields["d_model"]
     model = dataclasses.replace(discriminator.model, predicts_tokens=True, **{n: fields[n] for n in _HEAD_FIELDS})
-    _check_generator(generator, generator_config(model, size), where)
-    return ElectraPair(generator, discriminator, where, fields, {"generator_size": size})
-
-
-def _check_generator(generator: FolderModel, expected: ModelConfig, where: str) -> None:
-    """Raises ConfigError unless the generator in the folder has the fields that a run of ELECTRA gives it."""
-    for name, value in generator.fields.items():
-        if getattr(expected, name) != value and getattr(generator.model, name) != getattr(expected, name):
+    expected = generator_config(model, size)
+    for name in generator.fields:
+        if getattr(generator.model, name) != getattr(expected, name):
             raise ConfigError(
-                f"{where}: model.{name} of the generator is {value!r}, and next to this discriminator it must be "
-                f"{getattr(expected, name)!r}: both have the same depth, and all widths differ by one factor"
+                f"{where}: model.{name} of the generator is {getattr(generator.model, name)!r}, and next to this "
+                f"discriminator it must be {getattr(expected, name)!r}: all of its widths are smaller by one factor"
             )
+    return ElectraPair(generator, discriminator, where, fields, {"generator_size": size})
 
 
 def num_own_sentinels(file: Path) -> int:
@@ -257,9 +229,7 @@ def _own_tokenizer(file: Path, start: DecoderStart) -> Tokenizer:
 
 def _start_id(family: Family, hf_config: Mapping[str, Any]) -> Any:
     """Returns the id that config.json names as the decoder's first; None without a decoder."""
-    return (
-        Options(hf_config, family.defaults, family.option_aliases)[family.start_option] if family.start_option else None
-    )
+    return family.options(hf_config)[family.start_option] if family.start_option else None
 
 
 def _decoder_start_token(family: Family, hf_config: Mapping[str, Any], vocab: Vocab) -> DecoderStart:

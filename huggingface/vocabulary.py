@@ -1,7 +1,6 @@
 """Two vocabularies compared by the texts of their tokens, and the rows of token tables that both have."""
 
 import dataclasses
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,9 +38,9 @@ def token_texts(tokenizer: Tokenizer) -> list[str]:
 
 
 def match_tokens(here: Sequence[str], there: Sequence[str]) -> SharedTokens:
-    """Returns the tokens that have the same text. Of a text that occurs several times, the k-th matches the k-th."""
-    ids_there = {token: id_ for id_, token in enumerate(_numbered(there))}
-    pairs = [(id_, ids_there[token]) for id_, token in enumerate(_numbered(here)) if token in ids_there]
+    """Returns the tokens that have the same text."""
+    ids_there = {token: id_ for id_, token in enumerate(there)}
+    pairs = [(id_, ids_there[token]) for id_, token in enumerate(here) if token in ids_there]
     shared = np.array(pairs, np.int32).reshape(-1, 2)
     return SharedTokens(shared[:, 0], shared[:, 1], len(here) - len(pairs), len(there) - len(pairs))
 
@@ -54,16 +53,6 @@ def describe_differences(here: Sequence[str], there: Sequence[str]) -> str:
         return ""
     first = "; ".join(f"id {id_} is {_text(there, id_)} there and {_text(here, id_)} here" for id_ in differing[:2])
     return first + (f"; {len(differing) - 2} more ids differ" if len(differing) > 2 else "")
-
-
-def _numbered(texts: Sequence[str]) -> list[tuple[str, int]]:
-    """Returns each text with the number of its earlier occurrences."""
-    seen: Counter[str] = Counter()
-    numbered = []
-    for text in texts:
-        numbered.append((text, seen[text]))
-        seen[text] += 1
-    return numbered
 
 
 def _text(texts: Sequence[str], id_: int) -> str:

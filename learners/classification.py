@@ -7,13 +7,13 @@ from jax import Array
 
 from learners.learner import Batch, Learner, Sums, mean
 from models.flops import hidden_flops, pooled_flops
-from models.heads import bind_classifier, init_classifier, mean_state, state_at
+from models.heads import Classifier, mean_state, state_at
 from models.layers import split_key
-from models.parameters import Params
+from models.parameters import Params, bind_module, init_module
 from models.transformer import init_params
 from objectives.classification import Classification
 from objectives.losses.cross_entropy import target_side
-from objectives.losses.row_cross_entropy import Rows, class_cross_entropy, f1_counts, scored_rows
+from objectives.losses.row_cross_entropy import class_cross_entropy, f1_counts, scored_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,19 +34,19 @@ class ClassificationLearner(Learner):
         transformer_key, classifier_key = jax.random.split(key)
         return {
             "transformer": init_params(self.model, transformer_key),
-            "classifier": init_classifier(self.model, self.objective.num_classes, classifier_key),
+            "classifier": init_module(Classifier, self.model, self.objective.num_classes, key=classifier_key),
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
-        return {"rows": _scored_rows(batch).weights_B.sum()}
+        return {"rows": scored_rows(batch).weights_B.sum()}
 
     def loss(
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
     ) -> tuple[Array, Sums]:
         transformer_key, classifier_key = split_key(self.dropout_key(key, train), 2)
-        classifier = bind_classifier(self.model, self.objective.num_classes, params["classifier"])
+        classifier = bind_module(Classifier, self.model, self.objective.num_classes, params=params["classifier"])
         logits_BxC = classifier(self._state(params, batch, transformer_key), dropout_key=classifier_key)
-        rows = _scored_rows(batch)
+        rows = scored_rows(batch)
         sums = class_cross_entropy(logits_BxC, batch["sentence_labels"], rows, num_groups=self.setup.num_groups)
         ratios = {"macro_f1": f1_counts(logits_BxC, batch["sentence_labels"], rows)}
         return mean(sums.loss_sum, weights["rows"]), sums.reported() | {"ratios": ratios}
@@ -62,21 +62,9 @@ class ClassificationLearner(Learner):
         hidden_BxLxD = transformer.hidden(batch, dropout_key=dropout_key)
         return state_at(hidden_BxLxD, batch[f"{target_side(batch)}_loss_weights"].argmax(axis=1))
 
-    @property
-    def rows_are_divisible(self) -> bool:
-        """Whether one position of a row determines its class."""
-        return self.objective.pooling == "position"
-
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         hidden = hidden_flops(self.model, inputs_length, targets_length)
         return hidden + pooled_flops(self.model, self.objective.num_classes)
 
     def language_model(self, params: Params) -> None:
         """Returns None: fine-tuning does not train the token head."""
-
-
-def _scored_rows(batch: Batch) -> Rows:
-    """Returns the rows of a batch that are scored. Of parts of a row, the one with the loss weight scores it."""
-    rows = scored_rows(batch)
-    has_scored_position_B = batch[f"{target_side(batch)}_loss_weights"].max(axis=1) > 0
-    return rows._replace(weights_B=rows.weights_B * has_scored_position_B)

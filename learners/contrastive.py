@@ -10,8 +10,8 @@ from contract.errors import ConfigError
 from learners.learner import Batch, Learner, Sums, mean
 from models.config import ModelConfig
 from models.flops import hidden_flops, logits_flops, pooled_flops
-from models.heads import bind_pooler, init_pooler
-from models.parameters import Params
+from models.heads import Pooler
+from models.parameters import Params, bind_module, init_module
 from models.transformer import init_params
 from objectives.losses.contrastive import alignment, info_nce, uniformity
 from objectives.losses.row_cross_entropy import scored_rows
@@ -49,22 +49,22 @@ class ContrastiveLearner(Learner):
                 f"train.batch_size={setup.batch_size} must be 2 or more for objective.name='simcse': the negatives are "
                 "the other texts of the batch"
             )
-        if setup.grad_accum_steps > 1:
-            raise ConfigError(
-                f"train.grad_accum_steps={setup.grad_accum_steps} must be 1 for objective.name='simcse': texts of "
-                "other microbatches would not be negatives"
-            )
-        if setup.backend == "pmap":
-            raise ConfigError(
-                "mesh.backend='pmap' must be 'jit' for objective.name='simcse': under jax.pmap the texts of other "
-                "devices would not be negatives"
-            )
+        # 0: not yet resolved
+        for field, value, allowed in (
+            ("train.grad_accum_steps", setup.grad_accum_steps, (1, 0)),
+            ("mesh.backend", setup.backend, ("jit",)),
+        ):
+            if value not in allowed:
+                raise ConfigError(
+                    f"{field}={value!r} must be {allowed[0]!r} for objective.name='simcse': texts of other "
+                    "microbatches or devices would not be negatives"
+                )
 
     def init_params(self, key: Array) -> Params:
         transformer_key, pooler_key = jax.random.split(key)
         return {
             "transformer": init_params(self.model, transformer_key),
-            "pooler": init_pooler(self.model, pooler_key),
+            "pooler": init_module(Pooler, self.model, key=pooler_key),
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
@@ -101,7 +101,8 @@ class ContrastiveLearner(Learner):
 
     def _encodings(self, params: Params, batch: Batch, key: Array) -> Array:
         """Returns both encodings of each text, [2, B, D]. The batch's targets are the whole, unmasked text."""
-        transformer, pooler = self.bind_transformer(params), bind_pooler(self.model, params["pooler"])
+        transformer = self.bind_transformer(params)
+        pooler = bind_module(Pooler, self.model, params=params["pooler"])
         text = {**batch, "encoder_input_tokens": batch["encoder_target_tokens"]}
 
         def encode(key: Array) -> Array:
@@ -112,11 +113,6 @@ class ContrastiveLearner(Learner):
     @property
     def rows_are_independent(self) -> bool:
         """False: the negatives of a text are the other rows."""
-        return False
-
-    @property
-    def rows_are_divisible(self) -> bool:
-        """False: each text is compared with all texts by its state at [CLS], which one part alone has."""
         return False
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:

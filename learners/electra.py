@@ -11,9 +11,8 @@ from contract.errors import ConfigError
 from learners.learner import Batch, Learner, Sums, mean
 from models.config import ModelConfig
 from models.flops import dense_flops, hidden_flops, logits_flops
-from models.heads import discriminator_logits, init_head
-from models.parameters import Params
-from models.placement import first_position, whole_rows
+from models.heads import DiscriminatorHead
+from models.parameters import Params, bind_module, init_module
 from models.transformer import bind, init_params
 from objectives.electra import ELECTRA
 from objectives.losses.cross_entropy import (
@@ -84,7 +83,7 @@ class ElectraLearner(Learner):
         generator = init_params(self.generator, generator_key)
         return {
             "transformer": init_params(self.discriminator, discriminator_key),
-            "discriminator_head": init_head(self.discriminator, head_key),
+            "discriminator_head": init_module(DiscriminatorHead, self.discriminator, key=head_key),
             "generator": {name: leaves for name, leaves in generator.items() if name not in SHARED},
         }
 
@@ -100,9 +99,8 @@ class ElectraLearner(Learner):
         generator_key, sampling_key, discriminator_key = jax.random.split(key, 3)
         logits_BxKxV, scored, positions_BxK = self._generate(params, batch, self.dropout_key(generator_key, train))
         tokens = cross_entropy(logits_BxKxV, scored, self.loss_options)
-        texts = Texts(*(whole_rows(batch[f"encoder_{name}"]) for name in _TEXT_FIELDS))
-        first = first_position(batch["encoder_input_tokens"].shape[1])
-        keys_BxK = sampling_keys(sampling_key, texts, first + positions_BxK)
+        texts = Texts(*(batch[f"encoder_{name}"] for name in _TEXT_FIELDS))
+        keys_BxK = sampling_keys(sampling_key, texts, positions_BxK)
         samples_BxK = sample_tokens(logits_BxKxV, keys_BxK, self.objective.temperature)
         inputs_BxL, replaced_BxL = replace_tokens(
             batch["encoder_target_tokens"], samples_BxK, positions_BxK, scored.weights_BxL > 0
@@ -135,9 +133,9 @@ class ElectraLearner(Learner):
     ) -> ReplacedTokenSums:
         discriminator = bind(self.discriminator, params["transformer"])
         hidden_BxLxD = discriminator.hidden(batch, dropout_key=dropout_key)
-        logits_BxL = discriminator_logits(self.discriminator, params["discriminator_head"], hidden_BxLxD)
+        head = bind_module(DiscriminatorHead, self.discriminator, params=params["discriminator_head"])
         weights_BxL = (batch["encoder_segment_ids"] > 0).astype(jnp.float32)
-        return replaced_token_loss(logits_BxL, replaced_BxL, weights_BxL)
+        return replaced_token_loss(head(hidden_BxLxD), replaced_BxL, weights_BxL)
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         """Counts the generator with logits at the selected positions only, and the discriminator at all positions."""

@@ -35,7 +35,7 @@ from jax import Array
 from models.config import ModelConfig
 from models.flops import hidden_flops, logits_flops, scored_length
 from models.parameters import Params
-from models.placement import per_device, unconstrained
+from models.placement import placed, placement
 from models.transformer import Transformer, bind, init_params, logits_parameters
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import (
@@ -122,10 +122,6 @@ class Learner(abc.ABC):
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         """Returns the FLOPs of the forward passes over one row of these lengths, counted as in models/flops.py."""
 
-    def train_step_flops(self, *, rows: int, inputs_length: int, targets_length: int) -> float:
-        """Returns the FLOPs of one update from `rows` rows: their forward and backward passes."""
-        return 3.0 * rows * self.forward_flops(inputs_length, targets_length)
-
     def transformer(self, params: Params) -> Params:
         """Returns the pre-trained Transformer in `params`, of `model`: the start of a fine-tuning run."""
         return params["transformer"]
@@ -141,14 +137,6 @@ class Learner(abc.ABC):
     @property
     def rows_are_independent(self) -> bool:
         """Whether the reported loss of a row is a function of this row alone, so that a text has a loss of its own."""
-        return True
-
-    @property
-    def rows_are_divisible(self) -> bool:
-        """Whether `weights` and `loss` can be computed of parts of the positions of each row, and then added.
-
-        Both then run within models.placement.part_of_positions: arrays [B, L] have a part of the positions.
-        """
         return True
 
     def bind_transformer(self, params: Params) -> Transformer:
@@ -187,7 +175,7 @@ class Learner(abc.ABC):
             scored,
             self.loss_options,
             chunk_size=chunk_size,
-            per_device=per_device,
+            per_device=placement().per_device,
         )
 
     def logits_function(self, params: Params) -> tuple[Callable[[Params, Array], Array], Params]:
@@ -195,7 +183,8 @@ class Learner(abc.ABC):
         transformer = params["transformer"]
 
         def logits(parameters: Params, hidden: Array) -> Array:
-            return unconstrained(bind(self.model, transformer | parameters).logits)(hidden)
+            with placed(constrain=lambda x: x):  # each device has its own rows
+                return bind(self.model, transformer | parameters).logits(hidden)
 
         return logits, {name: transformer[name] for name in logits_parameters(self.model)}
 

@@ -13,7 +13,7 @@ from learners.learner import Batch, Learner, Sums
 from models.flops import dense_flops, hidden_flops, layer_flops, logits_flops
 from models.multi_token import IndependentHeads, bind_heads, init_heads
 from models.parameters import Params
-from models.placement import own_positions, per_device, whole_rows
+from models.placement import placement
 from models.transformer import init_params
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossSums, ScoredTokens
@@ -70,7 +70,7 @@ class MultiTokenPredictionLearner(Learner):
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
-        sums_N = _future_tokens(batch, self.objective.num_future_tokens).loss_weights.sum(axis=(1, 2))
+        sums_N = future_tokens(batch, self.objective.num_future_tokens).loss_weights.sum(axis=(1, 2))
         return {f"future_{i}": weight for i, weight in enumerate(sums_N, start=1)}
 
     def loss(
@@ -78,7 +78,7 @@ class MultiTokenPredictionLearner(Learner):
     ) -> tuple[Array, Sums]:
         hidden_NxBxTxD = self.hidden(params, batch, dropout_key=self.dropout_key(key, train))
         N, _, T, _ = hidden_NxBxTxD.shape
-        future = _future_tokens(batch, N)
+        future = future_tokens(batch, N)
         # The heads' positions are concatenated to rows of N * T, so that T positions are one head. Each pair of a head
         # and a group is a group of the loss. The loss weights contain each head's factor, so that one division, by the
         # next token's denominator, is right for all heads.
@@ -96,7 +96,7 @@ class MultiTokenPredictionLearner(Learner):
             ),
             self.loss_options._replace(num_groups=N * num_groups),
             chunk_size=min(self.setup.loss.chunk_size or T, T),
-            per_device=per_device,
+            per_device=placement().per_device,
         )
         return sums.minimized_sum / total_N[0], _sums(sums, factor_N)
 
@@ -106,7 +106,7 @@ class MultiTokenPredictionLearner(Learner):
         heads = bind_heads(self.model, self.objective.heads, self.num_heads, params["heads"])
         if isinstance(heads, IndependentHeads):
             return heads(transformer, batch, dropout_key=dropout_key)
-        further = jax.tree.map(lambda x: x[1:], _future_tokens(batch, self.objective.num_future_tokens))
+        further = jax.tree.map(lambda x: x[1:], future_tokens(batch, self.objective.num_future_tokens))
         return heads(transformer, batch, further.input_tokens, further.positions, dropout_key=dropout_key)
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
@@ -132,12 +132,6 @@ def future_tokens(batch: Mapping[str, Array], num_future_tokens: int) -> FutureT
 
     names = ("decoder_input_tokens", "decoder_positions", "decoder_target_tokens", "decoder_loss_weights")
     return FutureTokens(*(jnp.stack([ahead(batch[name], by) for by in range(num_future_tokens)]) for name in names))
-
-
-def _future_tokens(batch: Batch, num_future_tokens: int) -> FutureTokens:
-    """Returns `future_tokens` at the batch's positions. The next tokens may be in another part of a row."""
-    whole = {name: whole_rows(array) for name, array in batch.items() if name.startswith("decoder_")}
-    return FutureTokens(*(own_positions(x_NxBxT, 2) for x_NxBxT in future_tokens(whole, num_future_tokens)))
 
 
 def _concatenate_heads(x_NxBxT: Array) -> Array:

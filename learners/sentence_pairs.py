@@ -7,11 +7,10 @@ from jax import Array
 
 from learners.learner import Batch, Learner, Sums, mean
 from models.flops import hidden_flops, logits_flops, pooled_flops
-from models.heads import bind_classifier, init_classifier
-from models.parameters import Params
-from models.placement import first_position
+from models.heads import Classifier
+from models.parameters import Params, bind_module, init_module
 from models.transformer import init_params
-from objectives.losses.row_cross_entropy import Rows, class_cross_entropy, scored_rows
+from objectives.losses.row_cross_entropy import class_cross_entropy, scored_rows
 from objectives.sentence_pairs import SentencePairs
 
 _NUM_CLASSES = 2  # labels of a pair
@@ -33,11 +32,11 @@ class SentencePairsLearner(Learner):
         transformer_key, classifier_key = jax.random.split(key)
         return {
             "transformer": init_params(self.model, transformer_key),
-            "pair_classifier": init_classifier(self.model, _NUM_CLASSES, classifier_key),
+            "pair_classifier": init_module(Classifier, self.model, _NUM_CLASSES, key=classifier_key),
         }
 
     def weights(self, batch: Batch) -> dict[str, Array]:
-        return {"tokens": batch["encoder_loss_weights"].sum(), "pairs": _scored_rows(batch).weights_B.sum()}
+        return {"tokens": batch["encoder_loss_weights"].sum(), "pairs": scored_rows(batch).weights_B.sum()}
 
     def loss(
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
@@ -45,10 +44,10 @@ class SentencePairsLearner(Learner):
         transformer = self.bind_transformer(params)
         hidden_BxLxD = transformer.hidden(batch, dropout_key=self.dropout_key(key, train))
         tokens = self.token_loss(params, hidden_BxLxD, batch)
-        classifier = bind_classifier(self.model, _NUM_CLASSES, params["pair_classifier"])
+        classifier = bind_module(Classifier, self.model, _NUM_CLASSES, params=params["pair_classifier"])
         pair_logits_BxC = classifier(hidden_BxLxD[:, 0])
         pairs = class_cross_entropy(
-            pair_logits_BxC, batch["sentence_labels"], _scored_rows(batch), num_groups=self.setup.num_groups
+            pair_logits_BxC, batch["sentence_labels"], scored_rows(batch), num_groups=self.setup.num_groups
         )
         loss = mean(tokens.minimized_sum, weights["tokens"])
         loss += self.objective.pair_weight * mean(pairs.loss_sum, weights["pairs"])
@@ -62,10 +61,3 @@ class SentencePairsLearner(Learner):
         hidden = hidden_flops(self.model, inputs_length, targets_length)
         logits = logits_flops(self.model, self.num_logits(inputs_length))
         return hidden + logits + pooled_flops(self.model, _NUM_CLASSES)
-
-
-def _scored_rows(batch: Batch) -> Rows:
-    """Returns the rows of a batch that are scored. Of parts of a row, the first, with [CLS], scores it."""
-    rows = scored_rows(batch)
-    has_start = first_position(batch["encoder_segment_ids"].shape[1]) == 0
-    return rows._replace(weights_B=rows.weights_B * has_start)

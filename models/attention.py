@@ -15,8 +15,8 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Linear, bernoulli, dropout, gathering_again, linear_maps, split_key
-from models.placement import position_parts, target_platform, whole_rows
+from models.layers import Linear, bernoulli, linear_maps, model_dropout, split_key
+from models.placement import target_platform
 from models.positions import Rotation, rotate
 
 _MASK_VALUE = -1e10  # added to the score of a masked key: its exponential underflows to exactly 0 in float32
@@ -29,8 +29,8 @@ class KeysValues(NamedTuple):
     values: Array
 
 
-# (query [B, H, Q, K], keys_values, *, scale[, dropout_rate, dropout_broadcast_positions, dropout_key]) -> [B, H, Q, K].
-# One of the attention kernels with the mask and the bias bound; see models/kernels.py.
+# (query [B, H, Q, K], keys_values[, dropout_key=]) -> [B, H, Q, K]: one of the attention kernels with the rest of its
+# arguments bound (models/kernels.py).
 AttentionFn = Callable[..., Array]
 
 
@@ -66,7 +66,7 @@ def attention_mask(
             allowed = allowed | bidirectional_mask_BxS[:, None, :]
         visible_BxQxS = visible_BxQxS & allowed
     if order_BxL is not None:
-        visible_BxQxS = visible_BxQxS & (whole_rows(order_BxL)[:, None, :] <= order_BxL[:, :, None])
+        visible_BxQxS = visible_BxQxS & (order_BxL[:, None, :] <= order_BxL[:, :, None])
     return visible_BxQxS[:, None]
 
 
@@ -179,7 +179,7 @@ def dot_product_attention(
         bias = bias_1xHxQxS.astype(jnp.float32).reshape(1, G, H // G, Q, -1)
     if dropout_key is not None and dropout_rate:
         shape = (B, G, H // G, 1 if dropout_broadcast_positions else Q, keys_values.keys.shape[2])
-        keep = bernoulli(dropout_key, 1 - dropout_rate, shape, has_positions=not dropout_broadcast_positions)
+        keep = bernoulli(dropout_key, 1 - dropout_rate, shape)
     output = _attend(scale, dropout_rate, query, *keys_values, bias, mask_Bx1xQxS[:, None], keep)
     return output.reshape(B, H, Q, K)
 
@@ -226,30 +226,14 @@ class Attention(nnx.Module):
     ) -> Array:
         """Returns [B, Q, D] in the compute dtype: attention, the output projection and dropout.
 
-        keys_values: of the positions that the device has (`models.placement.part_of_positions`). No dropout if
-        `dropout_key` is None.
+        No dropout if `dropout_key` is None.
         """
         probabilities_key, output_key = split_key(dropout_key, 2)
-        rate, broadcast_positions = self.config.dropout_rate, self.config.dropout_broadcast_positions
-        dropout_options = {
-            "dropout_rate": rate,
-            "dropout_broadcast_positions": broadcast_positions,
-            "dropout_key": probabilities_key,
-        }
-
-        def attend(query: Array, keys_values: KeysValues) -> Array:
-            return attention_fn(
-                query,
-                KeysValues(*(whole_rows(x, 2) for x in keys_values)),
-                scale=self.config.head_dim**-0.5 if self.config.scale_attention else 1.0,
-                **(dropout_options if rate else {}),  # some kernels have no dropout
-            )
-
-        gather_and_attend = gathering_again(attend) if position_parts() > 1 else attend
-        output_BxHxQxK = gather_and_attend(query_BxHxQxK, keys_values)
+        options = {"dropout_key": probabilities_key} if self.config.dropout_rate else {}  # some kernels have no dropout
+        output_BxHxQxK = attention_fn(query_BxHxQxK, keys_values, **options)
         B, H, Q, K = output_BxHxQxK.shape
         y = self.out(output_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))
-        return dropout(y.reshape(B, Q, -1), rate, output_key, broadcast_positions=broadcast_positions)
+        return model_dropout(self.config, y.reshape(B, Q, -1), output_key)
 
     def _project(self, x_BxLxD: Array, *projections: Linear) -> list[Array]:
         """Returns each projection of x, split into heads: [B, heads, L, K]."""

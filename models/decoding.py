@@ -128,13 +128,12 @@ def _extend(
             positions_BxL,
             segment_ids_BxL,
             segment_ids,
-            bidirectional_mask_BxS=mask,
+            bidirectional_mask_BxS=mask if model.config.has_prefix else None,
             encoder_segment_ids_BxE=cache.encoder_segment_ids_BxE,
             query_offset=index,
         ),
         cross=cache.cross_keys_values,
         cached=cache.keys_values,
-        cache_index=index,
     )
     assert keys_values is not None  # `cached` was given
     has_capacity = index + num_new <= cache.segment_ids_BxS.shape[1]

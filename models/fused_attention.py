@@ -6,6 +6,9 @@ key besides, in which any mask can be written. Both are for TPUs; Pallas has an 
 `jax.experimental.pallas.tpu.force_tpu_interpret_mode`, which tests use.
 """
 
+import dataclasses
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -16,13 +19,10 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from models.attention import KeysValues
 from models.placement import OverDevices
 
-_CUDNN_MULTIPLE = (
-    8  # of padded lengths: cuDNN's bias gradient needs even lengths, and rows aligned to 16 bytes load faster
-)
-_CUDNN_MASK_VALUE = {
-    "bfloat16": -(2.0**41),
-    "float16": -(2.0**15),
-}  # what jax.nn adds to a masked key's score for cuDNN
+# Of padded lengths: cuDNN's bias gradient needs even lengths, and rows aligned to 16 bytes load faster.
+_CUDNN_MULTIPLE = 8
+# What jax.nn adds to a masked key's score for cuDNN.
+_CUDNN_MASK_VALUE = {"bfloat16": -(2.0**41), "float16": -(2.0**15)}
 
 # The arguments of jax.nn.dot_product_attention that determine the mask and the bias, by name. All layers of a stack use
 # the same arrays.
@@ -156,16 +156,7 @@ def splash_attention(
 
 def _splash_kernel(mask: masks.MultiHeadMask, block_q: int, block_s: int) -> splash.SplashAttentionKernel:
     """Returns the kernel for one row. mask: a mask for each head."""
-    sizes = splash.BlockSizes(
-        block_q=block_q,
-        block_kv=block_s,
-        block_kv_compute=block_s,
-        block_q_dkv=block_q,
-        block_kv_dkv=block_s,
-        block_kv_dkv_compute=block_s,
-        block_q_dq=block_q,
-        block_kv_dq=block_s,
-    )
+    sizes = splash.BlockSizes(**_block_sizes(splash.BlockSizes, block_q, block_s))
     kernel = splash.make_splash_mha(mask, block_sizes=sizes, head_shards=1, q_seq_shards=1)
     # Under jit, jax 0.10 to 0.12 turn this Python flag of the kernel into a traced array and then branch on it.
     kernel.fwd_mask_info = kernel.fwd_mask_info._replace(is_dynamic_mask=False)
@@ -192,20 +183,7 @@ def flash_attention(
     Q = query_BxHxQxK.shape[2]
     block_q, padded_Q = _block_and_padded_length(Q)
     block_s, padded_S = _block_and_padded_length(keys_values.keys.shape[2])
-    blocks = flash.BlockSizes(
-        block_b=1,
-        block_q=block_q,
-        block_k_major=block_s,
-        block_k=block_s,
-        block_q_major_dkv=block_q,
-        block_q_dkv=block_q,
-        block_k_major_dkv=block_s,
-        block_k_dkv=block_s,
-        block_q_dq=block_q,
-        block_k_major_dq=block_s,
-        block_k_dq=block_s,
-    )
-
+    blocks = flash.BlockSizes(**_block_sizes(flash.BlockSizes, block_q, block_s) | {"block_b": 1})
     has_bias = bias_BxHxQxS is not None
     query = pad(query_BxHxQxK * scale, 2, padded_Q)  # not `sm_scale`, by which the kernel multiplies the bias too
     keys, values = (pad(x, 2, padded_S) for x in keys_values)
@@ -249,3 +227,9 @@ def _block_and_padded_length(length: int) -> tuple[int, int]:
     num = -(-length // LARGEST_BLOCK)
     size = -(-length // (num * TILE)) * TILE
     return size, num * size
+
+
+def _block_sizes(cls: type, block_q: int, block_s: int) -> dict[str, Any]:
+    """Returns the fields of a kernel's BlockSizes: the same blocks in the forward and in both backward passes."""
+    names = [field.name for field in dataclasses.fields(cls) if field.name.startswith("block_")]
+    return {name: block_q if name.startswith("block_q") else block_s for name in names}

@@ -11,7 +11,6 @@ from jax import Array
 from models import initializers
 from models.config import ModelConfig
 from models.layers import Linear, activation, dropout, recomputed
-from models.parameters import Params, bind_module, init_module
 
 
 class Pooler(nnx.Module):
@@ -64,26 +63,6 @@ def mean_state(hidden_BxLxD: Array, segment_ids_BxL: Array) -> Array:
     return total_BxD / jnp.maximum(is_token_BxL.sum(axis=1, keepdims=True), 1.0)
 
 
-def init_pooler(config: ModelConfig, key: Array) -> Params:
-    """Returns float32 parameters of a pooler for a Transformer of `config`, drawn from `key`."""
-    return init_module(Pooler, config, key=key)
-
-
-def bind_pooler(config: ModelConfig, params: Params) -> Pooler:
-    """Returns the pooler with `params` as its parameters. Free inside jit."""
-    return bind_module(Pooler, config, params=params)
-
-
-def init_classifier(config: ModelConfig, num_classes: int, key: Array) -> Params:
-    """Returns float32 parameters of a classifier for a Transformer of `config`, drawn from `key`."""
-    return init_module(Classifier, config, num_classes, key=key)
-
-
-def bind_classifier(config: ModelConfig, num_classes: int, params: Params) -> Classifier:
-    """Returns the classifier with `params` as its parameters. Free inside jit."""
-    return bind_module(Classifier, config, num_classes, params=params)
-
-
 class DiscriminatorHead(nnx.Module):
     """A dense layer, the activation of model.mlp, and a dense layer with one output."""
 
@@ -106,16 +85,3 @@ class DiscriminatorHead(nnx.Module):
         B, L, D = hidden_BxLxD.shape
         x = recomputed(self.activation)(self.dense(hidden_BxLxD.reshape(B * L, D)))
         return self.logits(x).reshape(B, L)
-
-
-def init_head(config: ModelConfig, key: Array) -> Params:
-    """Returns float32 parameters of the head for a Transformer of `config`, drawn from `key`."""
-    return init_module(DiscriminatorHead, config, key=key)
-
-
-def discriminator_logits(config: ModelConfig, params: Params, hidden_BxLxD: Array) -> Array:
-    """Returns logits, float32 [B, L]: positive where the head predicts a replaced token.
-
-    params: as from `init_head`. hidden: the Transformer's states, in the compute dtype.
-    """
-    return bind_module(DiscriminatorHead, config, params=params)(hidden_BxLxD)

@@ -21,7 +21,7 @@ from models.fused_attention import (
     mask_or_bias,
     splash_attention,
 )
-from models.placement import first_position, over_devices, position_parts, target_platform
+from models.placement import placement, target_platform
 
 # The kernels of each platform; "auto" chooses the first that can run.
 _FUSED_KERNELS = {"cuda": ("cudnn",), "hopper": ("cudnn",), "tpu": ("splash", "flash")}
@@ -33,21 +33,21 @@ _DTYPES = {
 
 
 def choose_attention(
-    config: ModelConfig, platform: str, *, length: int, per_row_masks: bool = False, parts: int = 1
+    config: ModelConfig, platform: str, *, length: int, per_row_masks: bool = False
 ) -> tuple[str, str]:
     """Returns the kernel for `config.attention` on `platform` (`platform_of`), and the reason.
 
     The kernel is "xla", "cudnn", "splash" or "flash".
 
     length: number of queries or keys, whichever is larger. per_row_masks: rows have a prefix or an attention order, so
-    that segments and causality alone do not determine their masks. parts: devices that share the positions of a row.
+    that segments and causality alone do not determine their masks.
 
     Raises ValueError if `config.attention` names a kernel that does not support the model or the platform.
     """
     if config.attention == "xla":
         return "xla", "model.attention='xla'"
     if config.attention != "auto":
-        unsupported = _unsupported(config.attention, config, platform, per_row_masks, parts)
+        unsupported = _unsupported(config.attention, config, platform, per_row_masks)
         if unsupported:
             raise ValueError(
                 f"model.attention={config.attention!r} must be 'auto' or 'xla': {config.attention} {unsupported}"
@@ -55,14 +55,14 @@ def choose_attention(
         return config.attention, f"model.attention={config.attention!r}"
     drawback = f"no fused kernel for {platform}"
     for i, kernel in enumerate(_FUSED_KERNELS.get(platform, ())):
-        unsuited = _unsupported(kernel, config, platform, per_row_masks, parts) or _slow(kernel, length)
+        unsuited = _unsupported(kernel, config, platform, per_row_masks) or _slow(kernel, length)
         if not unsuited:
             return kernel, drawback if i else "supports this model"
         drawback = f"{kernel} {unsuited}"
     return "xla", drawback
 
 
-def _unsupported(kernel: str, config: ModelConfig, platform: str, per_row_masks: bool, parts: int) -> str | None:
+def _unsupported(kernel: str, config: ModelConfig, platform: str, per_row_masks: bool) -> str | None:
     """Returns why `kernel` cannot run this model on `platform`, as a verb phrase after its name; None if it can."""
     is_for_tpu = kernel in _FUSED_KERNELS["tpu"]
     if platform not in (("tpu",) if is_for_tpu else ("cuda", "hopper")):
@@ -74,8 +74,6 @@ def _unsupported(kernel: str, config: ModelConfig, platform: str, per_row_masks:
         return f"has no dropout, and model.dropout_rate={config.dropout_rate}"
     if kernel == "splash" and config.positions == "relative":
         return "has no bias, and model.positions='relative' needs one"
-    if kernel == "splash" and parts > 1:
-        return f"needs whole rows, which {parts} devices share"
     if kernel == "splash" and per_row_masks:
         return "has no prefix and no attention order, which rows here have"
     if kernel == "cudnn":
@@ -107,52 +105,52 @@ def make_attention_fn(
 ) -> AttentionFn:
     """Returns the attention kernel with the bias and the mask (`attention_mask` of the other arguments) bound.
 
-    query_offset: for decoding with a cache; None: no cache. Within `models.placement.part_of_positions` the queries are
-    a part of the row, and the keys are all of it. Raises ValueError as `choose_attention` does.
+    query_offset: for decoding with a cache; None: no cache. Raises ValueError as `choose_attention` does.
     """
-    per_row_masks = bidirectional_mask_BxS is not None or order_BxL is not None
-    length = max(query_segment_ids_BxQ.shape[1], key_segment_ids_BxS.shape[1])
-    kernel = "xla"
-    if query_offset is None:
-        kernel, _ = choose_attention(
-            config, target_platform(), length=length, per_row_masks=per_row_masks, parts=position_parts()
-        )
-    first_query = first_position(query_segment_ids_BxQ.shape[1]) if query_offset is None else query_offset
     mask_Bx1xQxS = attention_mask(
         query_segment_ids_BxQ,
         key_segment_ids_BxS,
         causal=causal,
         bidirectional_mask_BxS=bidirectional_mask_BxS,
         order_BxL=order_BxL,
-        query_offset=first_query,
+        query_offset=0 if query_offset is None else query_offset,
     )
-    has_keys_BxQ = mask_Bx1xQxS[:, 0].any(-1)
-    # A mask that does not follow from segments and causality; a kernel's queries begin with the first key of the row.
-    needs_mask = per_row_masks or (causal and position_parts() > 1)
-    if kernel in _FUSED_KERNELS["tpu"]:
-        options: dict[str, Any] = {
-            "query_segment_ids_BxQ": query_segment_ids_BxQ,
-            "key_segment_ids_BxS": key_segment_ids_BxS,
-            "causal": causal,
-            "has_keys_BxQ": has_keys_BxQ,
-            "over_devices": over_devices(),
-        }
-        if kernel == "splash":
-            return functools.partial(splash_attention, **options)
-        bias_BxHxQxS = None
-        if needs_mask or bias_1xHxQxS is not None:
-            bias_BxHxQxS = bias_with_mask(mask_Bx1xQxS, bias_1xHxQxS, config.num_heads, config.dtype)
-        return functools.partial(flash_attention, bias_BxHxQxS=bias_BxHxQxS, **options)
+    scale = config.head_dim**-0.5 if config.scale_attention else 1.0
+    per_row_masks = bidirectional_mask_BxS is not None or order_BxL is not None
+    length = max(mask_Bx1xQxS.shape[2:])
+    kernel = "xla"
+    if query_offset is None:
+        kernel, _ = choose_attention(config, target_platform(), length=length, per_row_masks=per_row_masks)
+    if kernel == "xla":
+        return functools.partial(
+            dot_product_attention,
+            mask_Bx1xQxS=mask_Bx1xQxS,
+            bias_1xHxQxS=bias_1xHxQxS,
+            scale=scale,
+            dropout_rate=config.dropout_rate,
+            dropout_broadcast_positions=config.dropout_broadcast_positions,
+        )
+    options: dict[str, Any] = {
+        "has_keys_BxQ": mask_Bx1xQxS[:, 0].any(-1),
+        "over_devices": placement().over_devices,
+        "scale": scale,
+    }
     if kernel == "cudnn":
-        if config.one_segment and not needs_mask:
+        if config.one_segment and not per_row_masks:
             mask_and_bias = lengths_and_bias(query_segment_ids_BxQ, key_segment_ids_BxS, bias_1xHxQxS, config.dtype)
         else:
             mask_and_bias = mask_or_bias(mask_Bx1xQxS, bias_1xHxQxS, config.dtype)
         return functools.partial(
-            cudnn_attention,
-            mask_and_bias=mask_and_bias,
-            has_keys_BxQ=has_keys_BxQ,
-            causal=causal and not needs_mask,
-            over_devices=over_devices(),
+            cudnn_attention, mask_and_bias=mask_and_bias, causal=causal and not per_row_masks, **options
         )
-    return functools.partial(dot_product_attention, mask_Bx1xQxS=mask_Bx1xQxS, bias_1xHxQxS=bias_1xHxQxS)
+    options |= {
+        "query_segment_ids_BxQ": query_segment_ids_BxQ,
+        "key_segment_ids_BxS": key_segment_ids_BxS,
+        "causal": causal,
+    }
+    if kernel == "splash":
+        return functools.partial(splash_attention, **options)
+    bias_BxHxQxS = None
+    if per_row_masks or bias_1xHxQxS is not None:
+        bias_BxHxQxS = bias_with_mask(mask_Bx1xQxS, bias_1xHxQxS, config.num_heads, config.dtype)
+    return functools.partial(flash_attention, bias_BxHxQxS=bias_BxHxQxS, **options)

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +10,12 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.placement import own_positions, position_parts, row_keys, splits_outputs, target_platform
+from models.placement import row_keys, splits_outputs, target_platform
 
 _POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
-# The gather of keys and values (models.placement.whole_rows), and what kernels make of the result before they save it.
-_GATHER = ("all_gather", "pad", "optimization_barrier")
 
 
 def gelu(x: Array) -> Array:
@@ -64,20 +61,18 @@ def dropout(x: Array, rate: float, key: Array | None, *, broadcast_positions: bo
     if key is None or rate == 0:
         return x
     shape = (*x.shape[:-2], 1, x.shape[-1]) if broadcast_positions else x.shape
-    keep = bernoulli(key, 1 - rate, shape, has_positions=x.ndim > 2 and not broadcast_positions)
+    keep = bernoulli(key, 1 - rate, shape)
     return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
 
 
-def bernoulli(key: Array, probability: float, shape: tuple[int, ...], *, has_positions: bool) -> Array:
-    """Returns draws that are True with `probability`, bool of `shape` [B, ...], with a key for each row.
+def model_dropout(config: ModelConfig, x: Array, key: Array | None) -> Array:
+    """Returns `dropout` of x [B, ..., L, D] as the fields of `config` set it."""
+    return dropout(x, config.dropout_rate, key, broadcast_positions=config.dropout_broadcast_positions)
 
-    has_positions: whether the last dimension but one is the positions of rows. The draws at a position do not depend on
-      how devices divide the positions.
-    """
-    *others, positions, last = shape
-    whole = (*others, positions * position_parts(), last) if has_positions else shape
-    draws = jax.vmap(lambda key: jax.random.bernoulli(key, probability, whole[1:]))(row_keys(key, shape[0]))
-    return own_positions(draws, len(shape) - 2) if has_positions else draws
+
+def bernoulli(key: Array, probability: float, shape: tuple[int, ...]) -> Array:
+    """Returns draws that are True with `probability`, bool of `shape` [B, ...], with a key for each row."""
+    return jax.vmap(lambda key: jax.random.bernoulli(key, probability, shape[1:]))(row_keys(key, shape[0]))
 
 
 @jax.custom_vjp
@@ -187,18 +182,6 @@ def rematerialized(config: ModelConfig, body: Callable) -> Callable:
     return jax.checkpoint(body, policy=_POLICIES[config.remat], prevent_cse=False)
 
 
-def gathering_again(attend: Callable) -> Callable:
-    """Returns `attend`, which gathers keys and values and attends, with another gather in the backward pass.
-
-    So a device saves the keys and values of its own positions, and not those of the devices that share its rows.
-    """
-
-    def is_saved(primitive: Any, *_: Any, **__: Any) -> bool:
-        return primitive.name not in _GATHER
-
-    return jax.checkpoint(attend, policy=is_saved, prevent_cse=False)
-
-
 def linear_maps(x: Array, *maps: Linear) -> list[Array]:
     """Returns the output [positions, outputs] of each map for the same x [positions, inputs].
 
@@ -282,22 +265,19 @@ class MLP(nnx.Module):
         """Maps [B, L, D] to [B, L, D] in the compute dtype. No dropout if `dropout_key` is None."""
         inner_key, output_key = split_key(dropout_key, 2)
         B, L, D = x_BxLxD.shape
-        drop = functools.partial(
-            dropout, rate=self.config.dropout_rate, broadcast_positions=self.config.dropout_broadcast_positions
-        )
         activate = activation(self.config)
         x = x_BxLxD.reshape(B * L, D)
 
         @recomputed  # includes wo, because the gradient of its kernel also needs the activation's result
         def project(*inner: Array) -> Array:
             h = activate(inner[0]) * inner[1] if self.gated else activate(inner[0])
-            h_BxLxF = drop(h.reshape(B, L, -1), key=inner_key)
+            h_BxLxF = model_dropout(self.config, h.reshape(B, L, -1), inner_key)
             return self.wo(h_BxLxF.reshape(B * L, -1))
 
         # Two products: joined into one by `linear_maps`, a T5 step takes 1.2 times as long on CPU (jax 0.10), and on a
         # TPU the block reads and writes 1.17 times as much (python -m benchmarks.operations --topology=v5e:1x1).
         y = project(self.wi_0(x), self.wi_1(x)) if self.gated else project(self.wi(x))
-        return drop(y.reshape(B, L, D), key=output_key)
+        return model_dropout(self.config, y.reshape(B, L, D), output_key)
 
 
 class PredictionHead(nnx.Module):

@@ -10,8 +10,8 @@ from jax import Array
 from models.attention import Attention, AttentionFn, KeysValues
 from models.config import ModelConfig
 from models.kernels import make_attention_fn
-from models.layers import MLP, Norm, dropout, rematerialized, split_key
-from models.placement import constrain_activations, first_position, whole_rows
+from models.layers import MLP, Norm, model_dropout, rematerialized, split_key
+from models.placement import constrain_activations
 from models.positions import RelativePositionBias, Rotation, rotation
 
 AnyLayer = TypeVar("AnyLayer", bound="Layer")
@@ -23,6 +23,7 @@ class AttentionContext(NamedTuple):
     attention_fn: AttentionFn
     rotation: Rotation | None  # None: positions are not rotary
     cross_attention_fn: AttentionFn | None  # None: the stack has no cross-attention
+    cache_index: Array | int  # of the first position in the cache of keys and values; 0 without a cache
 
 
 class Layer(nnx.Module):
@@ -45,14 +46,13 @@ class Layer(nnx.Module):
         *,
         cross: KeysValues | None = None,
         cached: KeysValues | None = None,
-        cache_index: Array | int = 0,
         dropout_key: Array | None = None,
     ) -> tuple[Array, KeysValues | None]:
         """Maps [B, L, D] to [B, L, D]. Also returns the updated cache, None without a cache.
 
         cross: keys and values of the encoder's states, for a layer with cross-attention.
         cached: keys and values [B, G, S, K] of earlier positions. The keys and values of x are written to it from index
-          `cache_index` on. None: x attends to itself.
+          `context.cache_index` on. None: x attends to itself.
         dropout_key: None: no dropout.
         """
         self_key, cross_key, mlp_key = split_key(dropout_key, 3)
@@ -62,7 +62,7 @@ class Layer(nnx.Module):
             self._pre_norm(self.self_attention_norm, x), context.rotation
         )
         if cached is not None:
-            keys_values = cached = _update_cache(cached, keys_values, cache_index)
+            keys_values = cached = _update_cache(cached, keys_values, context.cache_index)
         y = self.self_attention(query, keys_values, attention_fn=context.attention_fn, dropout_key=self_key)
         x = self._add_residual(self.self_attention_norm, x, y)
 
@@ -97,10 +97,7 @@ class FinalNorm(Norm):
 
     def __call__(self, x: Array, *, dropout_key: Array | None = None) -> Array:
         """Maps [..., L, D] to [..., L, D]. No dropout if `dropout_key` is None."""
-        broadcast_positions = self.config.dropout_broadcast_positions
-        return dropout(
-            super().__call__(x), self.config.dropout_rate, dropout_key, broadcast_positions=broadcast_positions
-        )
+        return model_dropout(self.config, super().__call__(x), dropout_key)
 
 
 def stack_layers(make: Callable[[nnx.Rngs], AnyLayer], num: int, rngs: nnx.Rngs) -> AnyLayer:
@@ -156,37 +153,28 @@ class Stack(nnx.Module):
         and `query_offset` is the index of the first of the L positions in the cache.
 
         encoder_segment_ids: for cross-attention; None: no cross-attention.
-
-        Within `models.placement.part_of_positions` all arguments have a part of the positions, and so do the queries.
         """
         config, bias, angles, cross_attention_fn = self.config, None, None, None
-        key_segment_ids_BxS = whole_rows(key_segment_ids_BxS)
+        cache_index = 0 if query_offset is None else query_offset
         if config.positions == "relative":
-            bias = self.relative_position_bias(
-                segment_ids_BxL.shape[1],
-                key_segment_ids_BxS.shape[1],
-                first_position(segment_ids_BxL.shape[1]) if query_offset is None else query_offset,
-            )
+            bias = self.relative_position_bias(segment_ids_BxL.shape[1], key_segment_ids_BxS.shape[1], cache_index)
         elif config.positions == "rope":
             angles = rotation(positions_BxL, config.head_dim, config.rope_theta)
-        prefix_BxS = None
-        if bidirectional_mask_BxS is not None and config.has_prefix:
-            prefix_BxS = whole_rows(bidirectional_mask_BxS)
         attention_fn = make_attention_fn(
             config,
             segment_ids_BxL,
             key_segment_ids_BxS,
             causal=self.causal,
-            bidirectional_mask_BxS=prefix_BxS,
+            bidirectional_mask_BxS=bidirectional_mask_BxS,
             order_BxL=order_BxL,
             query_offset=query_offset,
             bias_1xHxQxS=bias,
         )
         if encoder_segment_ids_BxE is not None:
             cross_attention_fn = make_attention_fn(
-                config, segment_ids_BxL, whole_rows(encoder_segment_ids_BxE), causal=False, query_offset=query_offset
+                config, segment_ids_BxL, encoder_segment_ids_BxE, causal=False, query_offset=query_offset
             )
-        return AttentionContext(attention_fn, angles, cross_attention_fn)
+        return AttentionContext(attention_fn, angles, cross_attention_fn, cache_index)
 
     def __call__(
         self,
@@ -196,14 +184,13 @@ class Stack(nnx.Module):
         encoded_BxExD: Array | None = None,
         cross: KeysValues | None = None,
         cached: KeysValues | None = None,
-        cache_index: Array | int = 0,
         dropout_key: Array | None = None,
     ) -> tuple[Array, KeysValues | None]:
         """Maps [B, L, D] to [B, L, D]. Also returns the updated cache [N, B, G, S, K], None without a cache.
 
         Cross-attention takes either the encoder's states, `encoded_BxExD`, from which each layer computes its keys and
-        values when it runs, or `cross` [N, B, G, E, K], computed before by `cross_keys_values`. cached, cache_index: as
-        for `Layer`. No dropout if `dropout_key` is None.
+        values when it runs, or `cross` [N, B, G, E, K], computed before by `cross_keys_values`. cached: as for `Layer`.
+        No dropout if `dropout_key` is None.
         """
         graphdef, layers = nnx.split(self.layers)
         layers_key, final_key = split_key(dropout_key, 2)
@@ -213,14 +200,7 @@ class Stack(nnx.Module):
             layer = nnx.merge(graphdef, layer_params)
             if encoded_BxExD is not None:
                 layer_cross = layer.cross_attention.keys_values(encoded_BxExD)
-            return layer(
-                x,
-                context,
-                cross=layer_cross,
-                cached=layer_cached,
-                cache_index=cache_index,
-                dropout_key=layer_key,
-            )
+            return layer(x, context, cross=layer_cross, cached=layer_cached, dropout_key=layer_key)
 
         x_BxLxD, cached = jax.lax.scan(
             rematerialized(self.config, body),

@@ -13,9 +13,9 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Embedding, Linear, Norm, PredictionHead, dropout, logits_product, split_key
+from models.layers import Embedding, Linear, Norm, PredictionHead, logits_product, model_dropout, split_key
 from models.parameters import Params, bind_module, init_module
-from models.placement import constrain_activations, position_parts
+from models.placement import constrain_activations
 from models.stack import AttentionContext, Stack
 
 Batch = Mapping[str, Array]
@@ -141,7 +141,7 @@ class Transformer(nnx.Module):
         config, x_BxLxD = self.config, self.token_embedder(tokens_BxL)
         prefix = f"{stack}_" if config.embeds_per_stack else ""
         if config.positions == "learned":
-            length = tokens_BxL.shape[1] * position_parts()
+            length = tokens_BxL.shape[1]
             if length > config.max_length:
                 raise ValueError(
                     f"a row of {length} tokens is longer than the table of learned positions: shorten the "
@@ -152,9 +152,7 @@ class Transformer(nnx.Module):
             x_BxLxD += self.token_type_embedder(token_types_BxL)
         if config.embedding_norm:
             x_BxLxD = getattr(self, f"{prefix}embedding_norm")(x_BxLxD)
-        x_BxLxD = dropout(
-            x_BxLxD, config.dropout_rate, dropout_key, broadcast_positions=config.dropout_broadcast_positions
-        )
+        x_BxLxD = model_dropout(config, x_BxLxD, dropout_key)
         if config.embedding_width != config.d_model:
             x = self.input_projection(x_BxLxD.reshape(-1, config.embedding_width))
             x_BxLxD = x.reshape(*tokens_BxL.shape, config.d_model)

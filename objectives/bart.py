@@ -12,9 +12,8 @@ from objectives.algebra.infilling import Cover, cover, covered_share, insert, sp
 from objectives.algebra.noise import take, valid_positions
 from objectives.algebra.sentences import SentenceEnds, permuted_sentences, sentence_ends
 from objectives.algebra.sequences import Sequences, append, compact, random_tokens
-from objectives.objective import InputsTargets, Objective
+from objectives.objective import InputsTargets, Objective, OutputLengths
 from objectives.prompting import Rewrite
-from objectives.rows.lengths import OutputLengths
 
 # Tags of keys.
 _PERMUTE, _MASK, _COVER, _SPAN_MASKS, _INSERTED_MASKS, _INSERT, _ROTATE = range(7)

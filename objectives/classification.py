@@ -7,8 +7,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from objectives.algebra.sequences import Sequences
-from objectives.objective import InputsTargets, Objective
-from objectives.rows.lengths import OutputLengths
+from objectives.objective import InputsTargets, Objective, OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)

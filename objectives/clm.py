@@ -8,9 +8,8 @@ import numpy as np
 from contract.windows import DocumentHandling
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences
-from objectives.objective import InputsTargets, Objective
+from objectives.objective import InputsTargets, Objective, OutputLengths
 from objectives.prompting import Continue
-from objectives.rows.lengths import OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)

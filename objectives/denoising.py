@@ -12,24 +12,14 @@ from objectives.algebra.sequences import append
 from objectives.algebra.views import (
     ALL_TOKENS,
     NOISE_TOKENS,
-    NONNOISE_TOKENS,
     SENTINEL_PER_SPAN,
-    SENTINEL_PER_TOKEN,
     SPANS_AFTER_SENTINELS,
     NoiseCounts,
     View,
-    fill_in_spans,
     span_corruption,
 )
-from objectives.objective import InputsTargets, Objective
-from objectives.prompting import InfillSpans, InfillTokens, Prompting, Rewrite
-from objectives.rows.lengths import OutputLengths
-
-_HIDDEN_AS: dict[View, Literal["sentinel", "sentinels", "gap"]] = {
-    SENTINEL_PER_SPAN: "sentinel",
-    SENTINEL_PER_TOKEN: "sentinels",
-    NONNOISE_TOKENS: "gap",
-}
+from objectives.objective import InputsTargets, Objective, OutputLengths
+from objectives.prompting import InfillSpans, Prompting, Rewrite
 
 
 class Denoising(Objective):
@@ -74,21 +64,16 @@ class Denoising(Objective):
 
     @property
     def prompting(self) -> Prompting:
-        if self._has_unique_spans:
+        if self._is_span_corruption:
             return InfillSpans()
-        if self._has_unique_tokens:
-            return InfillTokens()
-        if self.targets_view is ALL_TOKENS:
-            return Rewrite(hidden_as=_HIDDEN_AS.get(self.inputs_view, ""))
-        raise TypeError(f"{type(self).__name__} must define prompting: its views do not determine how it is prompted")
+        writes: dict[View, Literal["text", "tokens", "spans"]] = {
+            ALL_TOKENS: "text", NOISE_TOKENS: "tokens", SPANS_AFTER_SENTINELS: "spans"
+        }  # fmt: skip
+        return Rewrite(self.inputs_view.hidden_as, writes[self.targets_view])
 
     @property
-    def _has_unique_spans(self) -> bool:
+    def _is_span_corruption(self) -> bool:
         return self.inputs_view is SENTINEL_PER_SPAN and self.targets_view is SPANS_AFTER_SENTINELS
-
-    @property
-    def _has_unique_tokens(self) -> bool:
-        return self.inputs_view is SENTINEL_PER_TOKEN and self.targets_view is NOISE_TOKENS
 
     def _noise_counts(self, raw: np.ndarray) -> NoiseCounts:
         """The numbers of noise tokens at which lengths and sentinels are greatest.
@@ -113,23 +98,29 @@ class Denoising(Objective):
         return np.max(needed, axis=(0, 1))
 
     def corrupt(self, tokens, lengths, keys, vocab):
-        return _show(self, self.noise_mask(lengths, keys, tokens.shape[1]), tokens, lengths, keys, vocab)
+        return self.show(self.noise_mask(lengths, keys, tokens.shape[1]), tokens, lengths, keys, vocab)
+
+    def show(
+        self, noise: np.ndarray, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab
+    ) -> InputsTargets:
+        """The inputs and targets of examples with `noise`, bool [E, W]. The other arguments are those of `corrupt`."""
+        if self._is_span_corruption:
+            inputs, targets = span_corruption(tokens, noise, lengths, vocab)
+        else:
+            keys = rng.fold_in(keys, self.view_tag)
+            inputs = self.inputs_view.show(tokens, noise, lengths, vocab, keys)
+            targets = self.targets_view.show(tokens, noise, lengths, vocab, keys)
+        return InputsTargets(append(inputs, vocab.eos), append(targets, vocab.eos))
 
     def hidden_mask(self, tokens, lengths, keys, vocab):
-        if not self.inputs_view.hides_noise:
+        if not self.inputs_view.hidden_as:
             raise TypeError(f"{type(self).__name__} must define hidden_mask: its inputs do not hide exactly the noise")
         return self.noise_mask(lengths, keys, tokens.shape[1])
 
     def restore(self, inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray | None:
-        inputs, targets = inputs[:-1].copy(), targets[:-1]
         if self.targets_view is ALL_TOKENS:
-            return targets
-        if self._has_unique_spans:
-            return fill_in_spans(inputs, targets, vocab)
-        if self._has_unique_tokens:
-            inputs[inputs == vocab.sentinel(0)] = targets
-            return inputs
-        return None
+            return targets[:-1]
+        return InfillSpans().complete(inputs[:-1], targets[:-1], vocab) if self._is_span_corruption else None
 
 
 def views_of(objective: Objective) -> tuple[View, View, int] | None:
@@ -140,33 +131,16 @@ def views_of(objective: Objective) -> tuple[View, View, int] | None:
 
 
 def corrupt_together(
-    objectives: Sequence[tuple[Denoising, int]], tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab
+    members: Sequence[tuple[Denoising, slice]], tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab
 ) -> InputsTargets:
     """The examples of `corrupt`, of several objectives with the same views (`views_of`), in one call.
 
-    A mixture's denoisers have few windows each. Few calls with many windows take less time, above all in threads.
-
     Args:
-      objectives: each objective with the number of its windows, above 0. The windows are those of the first objective,
-        then those of the second, and so on.
+      members: each objective with the slice of its windows.
       tokens, lengths, keys, vocab: as for `corrupt`.
     """
-    noise, begin = np.zeros(tokens.shape, bool), 0
-    for objective, count in objectives:
-        of_objective = slice(begin, begin := begin + count)
-        width = int(lengths[of_objective].max())
-        noise[of_objective, :width] = objective.noise_mask(lengths[of_objective], keys[of_objective], width)
-    return _show(objectives[0][0], noise, tokens, lengths, keys, vocab)
-
-
-def _show(
-    objective: Denoising, noise: np.ndarray, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab
-) -> InputsTargets:
-    """The inputs and targets of examples with `noise`, bool [E, W]."""
-    if (objective.inputs_view, objective.targets_view) == (SENTINEL_PER_SPAN, SPANS_AFTER_SENTINELS):
-        inputs, targets = span_corruption(tokens, noise, lengths, vocab)
-    else:
-        keys = rng.fold_in(keys, objective.view_tag)
-        inputs = objective.inputs_view.show(tokens, noise, lengths, vocab, keys)
-        targets = objective.targets_view.show(tokens, noise, lengths, vocab, keys)
-    return InputsTargets(append(inputs, vocab.eos), append(targets, vocab.eos))
+    noise = np.zeros(tokens.shape, bool)
+    for objective, chosen in members:
+        width = int(lengths[chosen].max())
+        noise[chosen, :width] = objective.noise_mask(lengths[chosen], keys[chosen], width)
+    return members[0][0].show(noise, tokens, lengths, keys, vocab)

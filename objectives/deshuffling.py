@@ -8,9 +8,8 @@ import numpy as np
 from contract import rng
 from objectives.algebra.noise import take, valid_positions
 from objectives.algebra.sequences import Sequences, append
-from objectives.objective import InputsTargets, Objective
+from objectives.objective import InputsTargets, Objective, OutputLengths
 from objectives.prompting import Rewrite
-from objectives.rows.lengths import OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)

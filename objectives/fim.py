@@ -8,12 +8,11 @@ import numpy as np
 from contract import rng
 from contract.errors import ConfigError
 from contract.vocab import CONTINUATION, Vocab
-from objectives.algebra.noise import take, valid_positions
+from objectives.algebra.noise import random_column, take, valid_positions
 from objectives.algebra.sequences import Sequences
 from objectives.clm import CLM
-from objectives.objective import InputsTargets
+from objectives.objective import InputsTargets, OutputLengths
 from objectives.prompting import InfillMiddle
-from objectives.rows.lengths import OutputLengths
 
 _CHOOSE, _FORMAT, _CUT = range(3)  # tags of keys
 
@@ -98,10 +97,7 @@ def _cuts(tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Voca
     width = tokens.shape[1] + 1
     allowed = valid_positions(lengths + 1, width)
     allowed[:, 1:-1] &= ~vocab.marked(tokens[:, 1:], CONTINUATION) | (np.arange(1, width - 1) == lengths[:, None])
-    counts = allowed.sum(axis=1)
-    places = np.flatnonzero(allowed) % width
-    nth = [rng.integers(rng.fold_in(keys, k), 0, counts - 1) for k in range(2)]
-    return np.sort(places[np.stack(nth, axis=1) + (np.cumsum(counts) - counts)[:, None]], axis=1)
+    return np.sort(np.stack([random_column(rng.fold_in(keys, k), allowed) for k in range(2)], axis=1), axis=1)
 
 
 def _reorder(tokens: np.ndarray, lengths: np.ndarray, cuts: np.ndarray, spm: np.ndarray, vocab: Vocab) -> Sequences:

@@ -17,7 +17,6 @@ from objectives.algebra.views import (
     sentinel_or_random,
 )
 from objectives.denoising import Denoising
-from objectives.prompting import InfillSpans, Rewrite
 
 _MASK, _VIEW = range(2)  # tags of keys
 
@@ -63,15 +62,6 @@ class IIDDenoising(Denoising):
     @property
     def targets_view(self):
         return {"noise_spans": SPANS_AFTER_SENTINELS, "noise_tokens": NOISE_TOKENS, "full": ALL_TOKENS}[self.targets]
-
-    @property
-    def prompting(self):
-        if self.inputs == "unique_sentinels" and self.targets == "noise_spans":
-            return InfillSpans()
-        return Rewrite(
-            hidden_as={"unique_sentinels": "sentinel", "sentinels": "sentinels", "drop": "gap"}[self.inputs],
-            writes={"noise_spans": "spans", "noise_tokens": "tokens", "full": "text"}[self.targets],
-        )
 
     def check(self, field):
         super().check(field)

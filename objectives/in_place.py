@@ -11,9 +11,8 @@ from contract.windows import DocumentHandling
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences
 from objectives.mlm import mask_selected, replaced
-from objectives.objective import Masked, Objective
+from objectives.objective import Masked, Objective, OutputLengths
 from objectives.prompting import FillMasks
-from objectives.rows.lengths import OutputLengths
 
 
 @dataclasses.dataclass(frozen=True)

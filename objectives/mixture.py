@@ -74,7 +74,9 @@ class Mixture:
             if not any(getattr(row, name_of_weight) for row in self.denoisers.values()):
                 raise ConfigError(f"{table}: every {name_of_weight} is 0; give at least one denoiser a share")
         if not self.architectures:
-            raise ConfigError(f"{table} have no model.architecture in common: {self._by_architecture()}")
+            supported = {name: " or ".join(sorted(row.objective.architectures)) for name, row in self._drawn.items()}
+            listed = "; ".join(f"{name}: {architectures}" for name, architectures in supported.items())
+            raise ConfigError(f"{table} have no model.architecture in common: {listed}")
         for name, row in self._drawn.items():
             if row.mode and "encoder_only" in row.objective.architectures:
                 raise ConfigError(
@@ -85,9 +87,3 @@ class Mixture:
             Denoiser(name, f"{table}.{name}", row.objective, row.weight, row.mode, row.final_weight, row.corpora)
             for name, row in self._drawn.items()
         )
-
-    def _by_architecture(self) -> str:
-        names: dict[str, list[str]] = {}
-        for name, row in self._drawn.items():
-            names.setdefault(" or ".join(sorted(row.objective.architectures)), []).append(name)
-        return "; ".join(f"{', '.join(denoisers)}: {architectures}" for architectures, denoisers in names.items())

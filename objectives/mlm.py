@@ -11,9 +11,8 @@ from contract.vocab import Vocab
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, append, prepend, random_tokens
 from objectives.algebra.words import CutWords, choose_ngrams, choose_token_ngrams, cut_words, word_starts
-from objectives.objective import Masked, Objective
+from objectives.objective import Masked, Objective, OutputLengths
 from objectives.prompting import FillMasks
-from objectives.rows.lengths import OutputLengths
 
 _SELECT, _COUNT = 0, 3  # tags of keys; `mask_selected` uses 1 and 2
 FIRST_FREE_TAG = 10  # subclasses fold their keys with tags from here on

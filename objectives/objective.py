@@ -2,7 +2,8 @@
 
 import abc
 import dataclasses
-from typing import ClassVar, NamedTuple, get_args
+import inspect
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from contract.vocab import Vocab
 from contract.windows import Capacity, DocumentHandling
 from objectives.algebra.sequences import Sequences
 from objectives.prompting import Prompting
-from objectives.rows.lengths import Architecture, OutputLengths, RowShape
+
+Architecture = Literal["encoder_decoder", "decoder_only", "encoder_only"]
 
 
 class InputsTargets(NamedTuple):
@@ -36,6 +38,34 @@ class Masked(NamedTuple):
     labels: np.ndarray | None = None  # int32 [E]
     weights: np.ndarray | None = None  # float32 [E, W], the loss weights of the selected positions; None: 1
     shifted: np.ndarray | None = None  # bool [E], whether a token is predicted where the token before it is read
+
+
+class OutputLengths(NamedTuple):
+    """The most tokens that examples of given raw lengths can become, int [n] each."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    both: np.ndarray  # inputs plus targets of one example; less than the sum of both bounds if one grows as one shrinks
+
+
+@dataclasses.dataclass(frozen=True)
+class RowShape:
+    """The positions of a row, in tokens. Its `examples_per_row` examples have equal shares of them."""
+
+    architecture: Architecture
+    inputs_length: int  # encoder positions; with a single stack all positions of the row
+    targets_length: int  # decoder positions of an encoder-decoder
+    examples_per_row: int
+
+    @property
+    def inputs_share(self) -> int:
+        """Encoder positions that one example may take; with a single stack, positions."""
+        return self.inputs_length // self.examples_per_row
+
+    @property
+    def targets_share(self) -> int:
+        """Decoder positions of an encoder-decoder that one example may take."""
+        return self.targets_length // self.examples_per_row
 
 
 class Objective(abc.ABC):
@@ -74,8 +104,15 @@ class Objective(abc.ABC):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        _check_class_attributes(cls)
-        stale = _stale_members(cls)
+
+        def owner(name: str) -> int:
+            return next(k for k, base in enumerate(cls.__mro__) if name in vars(base))
+
+        determining = ("corrupt", "noise_mask", "inputs_view", "targets_view")
+        changed = min(owner(name) for name in determining if hasattr(cls, name))
+        describing = ("prompting", "hidden_mask", "restore", "byte_metric", "has_inputs", "most_scored")
+        later = [name for name in describing if owner(name) > changed]
+        stale = [name for name in later if not inspect.isabstract(cls.__mro__[owner(name)])]
         if stale:
             raise TypeError(
                 f"{cls.__name__} changes the examples and inherits {', '.join(stale)} of other examples: "
@@ -173,46 +210,6 @@ class Objective(abc.ABC):
         kept: shares of the selected positions.
         """
         return {}
-
-
-# What determines the examples, and what describes them.
-_DETERMINING = ("corrupt", "noise_mask", "inputs_view", "targets_view")
-_DESCRIBING = ("prompting", "hidden_mask", "restore", "byte_metric", "has_inputs", "most_scored")
-
-
-def _stale_members(cls: type[Objective]) -> list[str]:
-    """The members of _DESCRIBING that come from a base class after a class in the MRO that changes the examples."""
-
-    def defined_at(name: str) -> int:
-        return next((k for k, base in enumerate(cls.__mro__) if name in vars(base)), len(cls.__mro__))
-
-    def is_general(base: type) -> bool:  # derived from the determining members, or a default
-        return base is Objective or "_noise_counts" in vars(base)
-
-    stale = []
-    for name in _DESCRIBING:
-        where = defined_at(name)
-        base = cls.__mro__[where]
-        is_overridden = any(defined_at(other) < where for other in _DETERMINING)
-        if is_general(base):  # Denoising's members hold for its own `corrupt` only
-            is_overridden = base is not Objective and defined_at("corrupt") < where
-        if is_overridden:
-            stale.append(name)
-    return stale
-
-
-def _check_class_attributes(cls: type[Objective]) -> None:
-    """Raises TypeError for class attributes with values that do not exist."""
-    for name, values in {
-        "architectures": get_args(Architecture),
-        "documents": get_args(DocumentHandling),
-        "extra_columns": ("others", "prompt_lengths", "labels", "begins_document", "ends_document"),
-    }.items():
-        unknown = sorted(set(getattr(cls, name)) - set(values))
-        if unknown:
-            raise TypeError(f"{cls.__name__}.{name} has {unknown[0]!r}: use {', '.join(map(repr, values))}")
-    if "whole" in cls.documents and cls.capacities is Objective.capacities:
-        raise TypeError(f"{cls.__name__}.documents has 'whole': define capacities")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,14 +7,14 @@ both are int32 [n]. `hide` lays out raw text instead, some of whose tokens are h
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from contract import rng
 from contract.vocab import Vocab
 
-Task = Literal["respond", "continue", "infill_middle", "infill_spans", "infill_tokens", "rewrite", "fill_masks"]
+Task = Literal["respond", "continue", "infill_middle", "infill_spans", "rewrite", "fill_masks"]
 
 
 class PromptTokens(NamedTuple):
@@ -29,11 +29,6 @@ class Prompting(abc.ABC):
 
     task: ClassVar[Task]
     allows_empty: ClassVar[bool] = False  # whether the prompt may have no text
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        if getattr(cls, "task", None) not in get_args(Task):
-            raise TypeError(f"{cls.__name__}.task must be one of {', '.join(map(repr, get_args(Task)))}")
 
     @abc.abstractmethod
     def lay_out(self, text: np.ndarray, vocab: Vocab) -> PromptTokens:
@@ -113,13 +108,11 @@ class ContinueInputs(Prompting):
             return None
         return self.lay_out(text[:start], vocab)._replace(targets_start=_ids([vocab.sentinel(0)] * self.sentinel))
 
+    demonstration = Continue.demonstration
+
     def continuation(self, answer, vocab):
         has_sentinel = self.sentinel and answer[:1].tolist() == [vocab.sentinel(0)]
         return answer[1:] if has_sentinel else answer
-
-    def demonstration(self, tokens, corrupt, vocab):
-        text, truth = np.split(tokens, [len(tokens) // 2])
-        return text, truth
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,26 +223,6 @@ class Rewrite(Prompting):
 
     def max_sentinels(self, vocab):
         return None
-
-
-@dataclasses.dataclass(frozen=True)
-class InfillTokens(Rewrite):
-    """The model writes the tokens that the text marks with the first sentinel, one token for each."""
-
-    hidden_as: Literal["mask", "sentinel", "masks", "sentinels", "gap", ""] = "sentinels"
-    writes: Literal["text", "tokens", "spans"] = "tokens"
-
-    task: ClassVar[Task] = "infill_tokens"
-
-    def complete(self, text, answer, vocab):
-        """`text` with its sentinels replaced by `answer`, token by token. Sentinels without a token remain."""
-        completed = text.copy()
-        marked = np.flatnonzero(text == vocab.sentinel(0))[: len(answer)]
-        completed[marked] = answer[: len(marked)]
-        return completed
-
-    def special_tokens(self, vocab):
-        return _ids([vocab.sentinel(0)])
 
 
 @dataclasses.dataclass(frozen=True)

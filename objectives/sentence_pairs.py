@@ -12,8 +12,7 @@ from objectives.algebra.noise import take, valid_positions
 from objectives.algebra.sentences import SentenceEnds, sentence_ends
 from objectives.algebra.sequences import Sequences
 from objectives.mlm import FIRST_FREE_TAG, MLM
-from objectives.prompting import FillMasks
-from objectives.rows.lengths import OutputLengths
+from objectives.objective import OutputLengths
 
 # Tags of keys: for the used length of a window, for where it is cut, for the label, and for the end of B.
 USED, CUT, LABEL, END = range(FIRST_FREE_TAG, FIRST_FREE_TAG + 4)
@@ -66,15 +65,12 @@ class SentencePairs(MLM):
     has_whole_sentences: ClassVar = False  # whether A and B begin and end with sentences
     learner: ClassVar = "sentence_pairs"
 
-    @property
-    def prompting(self):
-        return FillMasks(self.mask_rate)
+    prompting = MLM.prompting
+    most_scored = MLM.most_scored
 
     def output_lengths(self, raw):
         inputs = np.maximum(raw, 2) + 3
         return OutputLengths(inputs, np.zeros_like(raw), inputs)
-
-    most_scored = MLM.most_scored
 
     @abc.abstractmethod
     def pair(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab, **columns) -> Pair:

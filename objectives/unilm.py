@@ -10,8 +10,8 @@ from contract.vocab import Vocab
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences
 from objectives.mlm import FIRST_FREE_TAG, MLM
+from objectives.objective import OutputLengths
 from objectives.prompting import FillMasks
-from objectives.rows.lengths import OutputLengths
 
 AttentionPattern = Literal["bidirectional", "left_to_right", "right_to_left", "sequence_to_sequence"]
 

@@ -33,7 +33,6 @@ _PLATFORMS = {
 }
 _GPUS = (*_PLATFORMS["hopper"], *_PLATFORMS["cuda"], "t4")
 _OF_A_CHIP = ("peak_flops", "memory_bytes", "memory_bandwidth", "reserved_bytes")  # that its devices divide
-_POOL_VARIABLE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 # Without these variables libtpu queries the metadata of a TPU machine, and prints errors on other machines.
 _LIBTPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
@@ -82,8 +81,7 @@ def parse_topology(name: str) -> Topology:
     TPU topologies need the TPU compiler, libtpu, which runs on any x86 Linux machine. Of a GPU's memory, programs can
     use JAX's pool: 75%, or the share that XLA_PYTHON_CLIENT_MEM_FRACTION has in this process's environment.
 
-    Raises ConfigError for an unknown name, if libtpu is not installed or in use, and if the pool's share is not a
-    number from 0 to 1.
+    Raises ConfigError for an unknown name, and if libtpu is not installed or in use.
     """
     kind, _, size = name.partition(":")
     size, _, slices = size.partition(":")
@@ -106,11 +104,8 @@ def parse_topology(name: str) -> Topology:
 
 
 def pool_share() -> float:
-    """Returns the share of a GPU's memory that JAX's pool takes. Raises ConfigError if it is not in (0, 1]."""
-    text = os.environ.get(_POOL_VARIABLE) or "0.75"
-    if not re.fullmatch(r"0?\.\d*[1-9]\d*|1(\.0*)?", text):
-        raise ConfigError(f"the environment variable {_POOL_VARIABLE}={text} must be a number above 0 and up to 1")
-    return float(text)
+    """Returns the share of a GPU's memory that JAX's pool takes."""
+    return float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION") or 0.75)
 
 
 def with_pool(chip: Chip, share: float) -> Chip:
@@ -225,7 +220,7 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     else:
         mesh = AbstractMesh(shape, sharding.AXES)
     check_mesh(experiment, mesh)
-    attention = attention_of(experiment, topology.platform, mesh)
+    attention = attention_of(experiment, topology.platform)
     state, batch = abstract_state(experiment, mesh), abstract_batch(experiment, sharding.batch_sharding(mesh))
     parameters, batch_bytes = device_bytes(state.params), device_bytes(batch)
     average = device_bytes(state.ema_params)

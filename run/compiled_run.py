@@ -15,25 +15,18 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from cluster.devices import chip_of
 from contract.errors import ConfigError
 from data.tokenizers.base import Tokenizer
-from data.windows.batches import Batches, WindowCounts, loader
+from data.windows.batches import Batches, loader
 from data.windows.documents import Documents, MixedDocuments
 from data.windows.heldout_batches import Heldout
 from experiment.experiment import Experiment
 from experiment.optimizer import make_optimizer
 from learners.learner import Batch
 from models.kernels import choose_attention
-from models.placement import activation_constraint, compiled_for, platform_of, running_per_device
+from models.placement import placed, platform_of
 from run import sharding
 from run.corpus import Corpora, open_corpora, resolve_epochs
-from run.per_device import (
-    constrain_rows,
-    over_devices,
-    per_device,
-    per_part,
-    per_part_of_positions,
-    split_axes,
-)
-from run.step import TrainState, init_state, make_eval_step, make_train_step, state_of
+from run.sharding import constrain_rows, over_devices, per_device, per_part, splits_rows
+from run.step import TrainState, init_state, make_eval_step, make_train_step
 from workdir.checkpoint import abstract
 
 
@@ -84,30 +77,13 @@ class CompiledRun:
         return self.compiled_step(state, batch, seed_array(self.experiment.seed))
 
     def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
-        """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads.
-
-        Raises ConfigError as TokenStore.verified does.
-        """
+        """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads."""
         data = self.experiment.data
-        rows = loader(self._train_dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
-        for corpus in self.corpora.each:
-            rows = corpus.store.verified(rows)
-        return rows
-
-    def count_windows(self, first: int, count: int) -> WindowCounts:
-        """The examples and raw tokens, by task, of training batches `first`, ..., `first` + `count` - 1.
-
-        They are those of all processes' rows, counted without communication.
-        """
-        return self._train_dataset.count_windows(first, count)
-
-    @property
-    def epoch_tokens(self) -> np.ndarray:
-        """int64 [number of tasks]: the raw tokens of one pass of each task over the training text of its corpus."""
-        return self._train_dataset.epoch_tokens
+        return loader(self.train_dataset, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
 
     @functools.cached_property
-    def _train_dataset(self) -> Batches:
+    def train_dataset(self) -> Batches:
+        """The training batches, of which this process reads its rows, and counts of their windows."""
         return self.experiment.batches(self.train_documents, local_rows=self._local_rows)
 
     @functools.cached_property
@@ -127,7 +103,6 @@ class CompiledRun:
             unk=self.experiment.vocab.unk,
         )
         in_shardings = self.state_shardings.params, self.batch_sharding
-        step = per_part_of_positions(step, mesh=self.mesh)
         return jax.jit(on_mesh(step, self.batch_sharding), in_shardings=in_shardings)
 
     def to_devices(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array | np.ndarray]:
@@ -159,7 +134,7 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
     mesh = sharding.make_mesh(experiment.mesh) if mesh is None else mesh
     batch_sharding = sharding.batch_sharding(mesh)
     check_mesh(experiment, mesh)
-    attention_of(experiment, platform_of(mesh.devices.flat[0]), mesh)
+    attention_of(experiment, platform_of(mesh.devices.flat[0]))
     corpora = open_corpora(experiment, show_progress=show_progress)
     experiment = resolve_epochs(experiment, corpora.train_documents)
     optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
@@ -175,7 +150,7 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
         init_step=jax.jit(functools.partial(initial_state, experiment, optimizer), out_shardings=state_shardings),
         compiled_step=compiled_train_step(experiment, optimizer, state_shardings, batch_sharding),
     )
-    _ = run._train_dataset, run.heldout  # raises at the start instead of at the first evaluation
+    _ = run.train_dataset, run.heldout  # raises at the start instead of at the first evaluation
     return run
 
 
@@ -191,9 +166,8 @@ def compiled_train_step(
     """
     mesh, is_pmap = batch_sharding.mesh, experiment.mesh.backend == "pmap"
     options: dict[str, Any] = {"axis_name": "data"} if is_pmap else {}
-    axes = split_axes(mesh, rows_are_independent=experiment.learner.rows_are_independent)
-    if axes and not is_pmap:
-        options = {"axis_name": axes, "per_part": functools.partial(per_part, mesh=mesh, axes=axes)}
+    if not is_pmap and experiment.learner.rows_are_independent and splits_rows(mesh):
+        options = {"axis_name": "data", "per_part": functools.partial(per_part, mesh=mesh)}
 
     def train_step(state: TrainState, batch: Batch, seed: np.ndarray) -> tuple[TrainState, dict[str, Any]]:
         if experiment.has_memory_choice:
@@ -226,20 +200,22 @@ def seed_array(seed: int) -> np.ndarray:
 def on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callable[..., Any]:
     """`step`, traced with the sharding of activations and the platform that the models compile for."""
     mesh = batch_sharding.mesh
-    place = functools.partial(constrain_rows, sharding=batch_sharding)
-    kernels, on_each_device = (functools.partial(function, mesh=mesh) for function in (over_devices, per_device))
 
     @functools.wraps(step)
     def placed_step(*args: Any) -> Any:
-        platform = platform_of(mesh.devices.flat[0])
-        compiled = compiled_for(platform, kernels, splits_outputs=mesh.shape["tensor"] > 1)
-        with activation_constraint(place), running_per_device(on_each_device), compiled:
+        with placed(
+            constrain=functools.partial(constrain_rows, sharding=batch_sharding),
+            per_device=functools.partial(per_device, mesh=mesh),
+            over_devices=functools.partial(over_devices, mesh=mesh),
+            platform=platform_of(mesh.devices.flat[0]),
+            splits_outputs=mesh.shape["tensor"] > 1,
+        ):
             return step(*args)
 
     return placed_step
 
 
-def attention_of(experiment: Experiment, platform: str, mesh: Mesh | AbstractMesh) -> tuple[str, str]:
+def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
     """The attention kernel for the longest rows on `platform` (models.placement.platform_of), and the reason.
 
     Raises ConfigError for a kernel that cannot run there.
@@ -249,9 +225,7 @@ def attention_of(experiment: Experiment, platform: str, mesh: Mesh | AbstractMes
     in_order = any(denoiser.objective.has_attention_order for denoiser in experiment.denoisers)
     per_row_masks = in_order or (model.architecture == "decoder_only" and model.has_prefix)
     try:
-        return choose_attention(
-            model, platform, length=max(lengths), per_row_masks=per_row_masks, parts=mesh.shape["context"]
-        )
+        return choose_attention(model, platform, length=max(lengths), per_row_masks=per_row_masks)
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
@@ -259,10 +233,7 @@ def attention_of(experiment: Experiment, platform: str, mesh: Mesh | AbstractMes
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
     """The state's shapes, dtypes and shardings on `mesh`, without the state."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
-    shapes = jax.eval_shape(
-        lambda params: state_of(params, optimizer, experiment.model.dtype, experiment.train.ema_decay),
-        experiment.params_shapes,
-    )
+    shapes = jax.eval_shape(functools.partial(initial_state, experiment, optimizer), 0)
     return abstract(shapes, sharding.shardings(mesh, shapes))
 
 
@@ -274,8 +245,8 @@ def initial_state(
 
 
 def check_mesh(experiment: Experiment, mesh: Mesh | AbstractMesh) -> None:
-    """Raises ConfigError where `mesh` cannot divide the rows of a batch, or the positions of a row."""
-    config, data = experiment.train, experiment.data
+    """Raises ConfigError where `mesh` cannot divide the rows of a batch."""
+    config = experiment.train
     rows, steps = mesh.shape["data"] * mesh.shape["fsdp"], config.grad_accum_steps or 1  # 0: chosen before training
     if config.batch_size % (rows * steps):
         fitting = math.gcd(config.batch_size // rows, steps) if not config.batch_size % rows else 0
@@ -283,22 +254,4 @@ def check_mesh(experiment: Experiment, mesh: Mesh | AbstractMesh) -> None:
             f"train.batch_size={config.batch_size} must be a multiple of {rows * steps}: "
             f"{rows} devices share its rows (mesh.data * mesh.fsdp), each in train.grad_accum_steps="
             f"{steps} parts{f'; train.grad_accum_steps={fitting} divides them' if fitting else ''}"
-        )
-    parts, fsdp, tensor = (mesh.shape[axis] for axis in ("context", "fsdp", "tensor"))
-    if parts == 1:
-        return
-    fields = ("inputs_length", "targets_length")[: 1 + (experiment.model.architecture == "encoder_decoder")]
-    for field in fields:
-        if getattr(data, field) % parts:
-            raise ConfigError(
-                f"data.{field}={getattr(data, field)} must be a multiple of mesh.context={parts}, whose devices share "
-                "rows"
-            )
-    if not experiment.learner.rows_are_divisible:
-        name = experiment.objective_name
-        raise ConfigError(f"mesh.context={parts} must be 1 for objective.name={name!r}, whose loss needs whole rows")
-    if fsdp > 1 and tensor > 1:  # see run.per_device.split_axes
-        raise ConfigError(
-            f"mesh.context={parts} must be 1 with mesh.fsdp={fsdp} and mesh.tensor={tensor}: above 1, it can be "
-            "combined with one of them"
         )

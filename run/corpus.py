@@ -10,7 +10,6 @@ from fractions import Fraction
 import numpy as np
 
 from contract.errors import ConfigError
-from data.sources import Source, open_source
 from data.sources.gym import CUT
 from data.store.store import TokenStore, open_or_build
 from data.windows.document_filter import check_classes, eligible
@@ -101,16 +100,11 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
     documents.
     """
     data = experiment.data
-    sources = _open_sources(data)
     found = []
     for number, (name, own) in enumerate(data.of_corpora().items()):
         try:
             store = open_or_build(
-                own,
-                experiment.tokenizer,
-                progress=show_progress,
-                new_store_dir=experiment.new_store_dir,
-                source=sources.get(name),
+                own, experiment.tokenizer, progress=show_progress, new_store_dir=experiment.new_store_dir
             )
             train_documents, heldout_documents = split_documents(store, own.split)
             test_documents = heldout_documents
@@ -136,9 +130,8 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
     counts = [len(corpus.train_documents) for corpus in found]
     factors = rate_factors(data.rates, counts, maximum=data.rates_maximum, temperature=data.rates_temperature)
     if data.sources:
-        rates(
-            [source.weight for source in data.sources.values()], factors, list(data.sources)
-        )  # raises for a rate of 0
+        weights = [source.weight for source in data.sources.values()]
+        rates(weights, factors, list(data.sources))  # raises for a rate of 0
     return Corpora(tuple(found), factors, data.split)
 
 
@@ -161,17 +154,6 @@ def _check_instances(experiment: Experiment, corpora: Sequence[Corpus]) -> None:
             f"an instance of data.path={list(experiment.data.of_corpora().values())[spec.corpus].path!r} has {longest} "
             f"tokens, and a window of {task.name} holds {spec.raw_length}: set {' and '.join(fields)} or more"
         )
-
-
-def _open_sources(data: DataConfig) -> dict[str, Source]:
-    """Returns the source of each corpus of data.sources, so that a missing one is found before a store is built."""
-    sources = {}
-    for name, own in data.of_corpora().items() if data.sources else ():
-        try:
-            sources[name] = open_source(own)
-        except ConfigError as error:
-            raise corpus_error(error, name) from None
-    return sources
 
 
 def _without_test_text(corpora: list[Corpus]) -> list[Corpus]:

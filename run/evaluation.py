@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Set
 from typing import Any
 
 import jax
@@ -35,7 +35,7 @@ def evaluate(run: CompiledRun, params: Params) -> dict[str, float]:
       tokens/<name>: the number of the denoiser's scored tokens, or rows where the learner scores rows.
     In a run of several corpora a <name> is that of a denoiser or of a corpus, and both have these metrics.
     """
-    totals = make_document_sums(run.experiment, run.heldout, run.heldout_documents)
+    totals = DocumentSums(run.experiment, run.heldout, run.heldout_documents)
     ratios: dict[str, Any] = {}
     for n, sums in enumerate(map(jax.device_get, _sums(run, params))):
         totals.add(n, sums)
@@ -58,47 +58,18 @@ def _sums(run: CompiledRun, params: Params) -> Iterator[dict[str, Any]]:
         yield pending
 
 
-def make_document_sums(
-    experiment: Experiment, heldout: Heldout, documents: Documents | MixedDocuments
-) -> "DocumentSums":
-    """Returns empty sums over the held-out examples of an experiment. documents: the held-out documents."""
-    return DocumentSums(
-        heldout,
-        experiment.metric_groups,
-        byte_metric=experiment.byte_metric,
-        bytes_covered=documents.bytes_covered(),
-        dummy_bytes=experiment.tokenizer.dummy_bytes,
-        in_text=documents.in_text,
-    )
-
-
 class DocumentSums:
-    """Sums over held-out examples, by task and by the document in which the example begins."""
+    """Sums over held-out examples of an experiment, by task and by the document in which the example begins.
 
-    def __init__(
-        self,
-        heldout: Heldout,
-        groups: Mapping[str, Sequence[int]],
-        *,
-        byte_metric: str = "",
-        bytes_covered: float = 1.0,
-        dummy_bytes: int = 0,
-        in_text: Callable[[np.ndarray], np.ndarray] | None = None,
-    ):
-        """
-        Args:
-          groups: Experiment.metric_groups.
-          byte_metric, bytes_covered: as the arguments of run.metrics.byte_metrics.
-          dummy_bytes: Tokenizer.dummy_bytes.
-          in_text: Documents.in_text of the held-out documents; None: all bytes are bytes of text.
-        """
-        self._dummy_bytes, self._in_text = dummy_bytes, in_text
-        self._heldout = heldout
-        self._groups = groups
-        num_tasks = len(heldout.shares)
-        self._byte_metric, self._covered = byte_metric, bytes_covered
+    documents: the held-out documents.
+    """
+
+    def __init__(self, experiment: Experiment, heldout: Heldout, documents: Documents | MixedDocuments):
+        self._heldout, self._documents = heldout, documents
+        self._groups, self._byte_metric = experiment.metric_groups, experiment.byte_metric
+        self._dummy_bytes = experiment.tokenizer.dummy_bytes
         self._columns: dict[int, int] = {}  # document's number in the store -> column of the sums
-        self._sums = {name: np.zeros((num_tasks, 64)) for name in _SUMS}
+        self._sums = {name: np.zeros((len(heldout.shares), 64)) for name in _SUMS}
         # (task, column, column) of each two documents of which an example contains a part
         self._shared: set[tuple[int, int, int]] = set()
 
@@ -122,7 +93,7 @@ class DocumentSums:
         of the first of them.
         """
         num_bytes = num_bytes - self._dummy_bytes * examples.texts
-        return num_bytes if self._in_text is None else num_bytes * self._in_text(examples.documents)
+        return num_bytes * self._documents.in_text(examples.documents)
 
     def _columns_of(self, documents: np.ndarray) -> np.ndarray:
         columns = [self._columns.setdefault(document, len(self._columns)) for document in documents.tolist()]
@@ -152,7 +123,7 @@ class DocumentSums:
             weighted[name] for name in ("loss_sum", "correct_sum", "weight_sum", "bytes_sum")
         )
         if total["bytes_sum"] > 0:
-            metrics |= byte_metrics(self._byte_metric, total, self._covered)
+            metrics |= byte_metrics(self._byte_metric, total, self._documents.bytes_covered())
             stderr = standard_error(loss, num_bytes, shared) / math.log(2)
             metrics |= _finite(f"{self._byte_metric}_stderr", stderr)
         metrics |= _finite("loss_stderr", standard_error(loss, weight, shared))

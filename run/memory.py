@@ -21,16 +21,14 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from cluster.devices import GIB
-from contract.errors import ConfigError
 from contract.windows import Windows
 from experiment.experiment import Experiment
-from learners.learner import Batch
-from models.placement import PositionParts, compiled_for, part_of_positions, platform_of
+from learners.learner import Batch, Learner
+from models.placement import placed, platform_of
+from models.transformer import Params
 from run import sharding
 from run.compiled_run import abstract_state, check_mesh
-from workdir.run_config import flatten
 
-_REMATS = ("none", "dots", "full")
 # The least share that the estimate of a program's temporaries from shapes is of what a compiler needs. For
 # configs/bart.py:base, which has dropout, it is 0.56 on one TPU v5e. More microbatches than necessary cost little time,
 # but a program that does not fit ends the run.
@@ -69,30 +67,32 @@ def resolve_memory(experiment: Experiment, machine: Machine, *, saved: Mapping[s
     mesh = AbstractMesh(sharding.mesh_shape(experiment.mesh, machine.num_devices), sharding.AXES)
     check_mesh(experiment, mesh)
     rows = experiment.train.batch_size // (mesh.shape["data"] * mesh.shape["fsdp"])
-    fields = flatten(saved or {})
-    remat, steps = fields.get("model.remat"), fields.get("train.grad_accum_steps")
-    if remat in _REMATS and type(steps) is int and steps > 0 and rows % steps == 0:
+    if saved is not None and rows % saved["train"]["grad_accum_steps"] == 0:
+        remat, steps = saved["model"]["remat"], saved["train"]["grad_accum_steps"]
         return _with_choice(experiment, remat, steps, "as in the run so far")
     if machine.usable_bytes is None:
         return _with_choice(experiment, "none", 1, f"as the memory of {machine.name} is not known")
+    return _first_that_fits(experiment, machine, mesh, rows)
+
+
+def _first_that_fits(experiment: Experiment, machine: Machine, mesh: AbstractMesh, rows: int) -> Experiment:
+    """Returns the first choice that fits the memory of a device; with a warning the last one if none fits.
+
+    rows: of a device.
+    """
     state = abstract_state(experiment, mesh)
     gradients = device_bytes(state.params)
     fixed = device_bytes(state) + device_bytes(abstract_batch(experiment, sharding.batch_sharding(mesh)))
-    for remat in _REMATS if experiment.model.remat == "auto" else (experiment.model.remat,):
+    remats = ("none", "dots", "full") if experiment.model.remat == "auto" else (experiment.model.remat,)
+    divisors = [n for n in range(1, rows + 1) if rows % n == 0] if experiment.learner.rows_are_independent else [1]
+    for remat in remats:
         activations = activation_bytes(_with_choice(experiment, remat, 1), mesh, machine.platform)
         activations *= experiment.train.grad_accum_steps or 1  # of all rows of a device
-        for steps in [n for n in range(1, rows + 1) if rows % n == 0]:
+        for steps in [experiment.train.grad_accum_steps] if experiment.train.grad_accum_steps else divisors:
             # A microbatch's gradients are added to those of the earlier ones, which takes their memory twice.
             temporary = activations / steps + gradients * (1 if steps == 1 else 2)
-            if experiment.train.grad_accum_steps not in (0, steps):
-                continue
             sizes = f"about {(fixed + temporary) / GIB:.1f} of {machine.usable_bytes / GIB:.1f} GiB"
-            try:
-                chosen = _with_choice(experiment, remat, steps, f"chosen for {machine.name}: {sizes}")
-            except ConfigError:
-                if steps == 1:
-                    raise
-                break  # a learner that needs the whole batch
+            chosen = _with_choice(experiment, remat, steps, f"chosen for {machine.name}: {sizes}")
             if fixed + temporary / _ACCURACY <= machine.usable_bytes:
                 return chosen
     warning = (
@@ -167,63 +167,36 @@ def activation_bytes(experiment: Experiment, mesh: Mesh | AbstractMesh, platform
     These are the results that the forward pass keeps for the backward pass and, with model.remat, one layer's, which
     the backward pass recomputes, and their gradients. Assumes that the mesh axis "tensor" splits no activation.
     """
-    context = mesh.shape["context"]
     divisor = experiment.train.grad_accum_steps * mesh.shape["data"] * mesh.shape["fsdp"]
     batch = {
-        name: jax.ShapeDtypeStruct((array.shape[0] // divisor, *(n // context for n in array.shape[1:])), array.dtype)
+        name: jax.ShapeDtypeStruct((array.shape[0] // divisor, *array.shape[1:]), array.dtype)
         for name, array in abstract_batch(experiment, sharding.batch_sharding(mesh)).items()
     }
-    params = experiment.params_shapes
-    positions = PositionParts(context, lambda: 0, lambda x, axis: _placeholder_gather(x, axis, context))
 
-    def residuals(learner: Any, params: Any, batch: Batch) -> list[Array]:
-        arguments = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
+    def kept_bytes(learner: Learner) -> int:
+        def residuals(params: Params, batch: Batch) -> list[Array]:
+            def loss(params: Params) -> Array:
+                return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=True)[0]
 
-        def loss(params: Any) -> Array:
-            return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=True)[0]
+            arguments = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
+            leaves = jax.tree.leaves(jax.vjp(loss, params)[1])
+            return [jnp.asarray(leaf) for leaf in leaves if id(leaf) not in arguments]
 
-        backward = jax.vjp(loss, params)[1]
-        return [jnp.asarray(leaf) for leaf in jax.tree.leaves(backward) if id(leaf) not in arguments]
-
-    def kept_bytes(learner: Any) -> int:
-        leaves = jax.eval_shape(lambda *arrays: residuals(learner, *arrays), params, batch)
+        leaves = jax.eval_shape(residuals, experiment.params_shapes, batch)
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
-    splits_outputs = mesh.shape["tensor"] > 1
-    with part_of_positions(positions), compiled_for(platform, _placeholder_kernel, splits_outputs=splits_outputs):
-        kept = kept_bytes(experiment.learner)
+    learner, splits_outputs = experiment.learner, mesh.shape["tensor"] > 1
+    with placed(platform=platform, over_devices=_kernel_residuals, splits_outputs=splits_outputs):
+        kept = kept_bytes(learner)
         if experiment.model.remat == "none":
             return kept
-        learner, model = experiment.learner, dataclasses.replace(experiment.model, remat="none")
-        whole = kept_bytes(type(learner).make(learner.objective, model, learner.setup))
-        return kept + 2 * (whole - kept) // model.num_layers
+        whole = kept_bytes(dataclasses.replace(learner, model=dataclasses.replace(experiment.model, remat="none")))
+        return kept + 2 * (whole - kept) // experiment.model.num_layers
 
 
-def _placeholder_gather(x: Array, axis: int, count: int) -> Array:
-    """Returns an array of the shape of the gathered parts, by an operation that models.layers takes for the gather."""
-    padding = [(0, (count - 1) * size if i == axis else 0) for i, size in enumerate(x.shape)]
-    return jnp.pad(x, padding)
+def _kernel_residuals(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:
+    """Returns a function that keeps its arguments for the backward pass, as a fused attention kernel does.
 
-
-def _placeholder_kernel(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:
-    """Returns a function with the residuals of a fused attention kernel, which cannot be traced on every machine.
-
-    The residuals are the kernel's arguments, its result, and a float32 for each query and head. The signature is that
-    of models.placement.OverDevices.
+    Not every machine can trace such a kernel. The signature is that of models.placement.OverDevices.
     """
-
-    @jax.custom_vjp
-    def kernel(*arrays: Array) -> Array:
-        return jnp.zeros_like(arrays[0])
-
-    def forward(*arrays: Array) -> tuple[Array, Any]:
-        mixed = kernel(*arrays)
-        return mixed, (arrays, mixed, jnp.zeros(mixed.shape[:-1], jnp.float32))
-
-    def backward(residuals: Any, gradient: Array) -> tuple:
-        del gradient
-        arrays = residuals[0]  # query, key, value, and masks or a bias
-        return (*map(jnp.zeros_like, arrays[:3]), *[None] * len(arrays[3:]))
-
-    kernel.defvjp(forward, backward)
-    return kernel
+    return jax.checkpoint(lambda query, *others: query * sum(x.sum() for x in others).astype(query.dtype))

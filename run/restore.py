@@ -72,7 +72,7 @@ def config_for_reading(config: Mapping[str, Any]) -> dict[str, Any]:
             f"the config has no section {missing[0]!r}: name the folder of a run, or copy its config.json from a backup"
         )
     config["model"] = config["model"] | {"attention": "auto"}
-    config["mesh"] = {"backend": "jit", "data": -1, "fsdp": 1, "context": 1, "tensor": 1}
+    config["mesh"] = {"backend": "jit", "data": -1, "fsdp": 1, "tensor": 1}
     config["train"] = config["train"] | {"grad_accum_steps": 1}
     if config["train"].get("steps"):  # a run's config has both fields where train.epochs was resolved
         config["train"]["epochs"] = 0.0

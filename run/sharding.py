@@ -1,11 +1,11 @@
-"""The device mesh, the sharding of each array of the training state, and the rows of a batch that a process reads.
+"""The device mesh, the sharding of each array of the training state, and functions that devices run on their own rows.
 
 Models never name a mesh axis: the path of an array determines its sharding, by the ordered table RULES.
 """
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,14 +16,13 @@ from jax.sharding import PartitionSpec as P
 
 from contract.batch import Batch
 from contract.errors import ConfigError
-from contract.ranges import check_ranges
 from experiment.config import MeshConfig
 from models.parameters import leaf_name
+from models.placement import placed
 
-# "data" splits the rows of a batch; "fsdp" splits rows, and one dimension of each matrix; "context" splits the
-# positions of each row (run/per_device.py), and no array of the state; "tensor" splits the other dimension of each
-# matrix: the one of attention heads, feed-forward units or the vocabulary.
-AXES = ("data", "fsdp", "context", "tensor")
+# "data" splits the rows of a batch; "fsdp" splits rows, and one dimension of each matrix; "tensor" splits the other
+# dimension of each matrix: the one of attention heads, feed-forward units or the vocabulary.
+AXES = ("data", "fsdp", "tensor")
 ROW_AXES = ("data", "fsdp")
 
 # (regular expression for the end of a leaf's path, spec); the first match counts. The table covers parameters, Adam's
@@ -102,7 +101,7 @@ def order_devices(shape: tuple[int, ...], devices: Sequence[jax.Device]) -> np.n
             "mesh.fsdp=-1 to shard the training state within a slice"
         )
     return mesh_utils.create_hybrid_device_mesh(
-        (data // slices, *others), (slices, 1, 1, 1), devices, allow_split_physical_axes=True
+        (data // slices, *others), (slices, 1, 1), devices, allow_split_physical_axes=True
     )
 
 
@@ -122,7 +121,7 @@ def make_reading_mesh(tree: Any, *, batch_size: int | None = None) -> Mesh:
             break
     else:
         fsdp = 1
-    return make_mesh(MeshConfig("jit", data=count // fsdp, fsdp=fsdp, context=1, tensor=1), jax.devices()[:count])
+    return make_mesh(MeshConfig("jit", data=count // fsdp, fsdp=fsdp, tensor=1), jax.devices()[:count])
 
 
 def mesh_shape(config: MeshConfig, count: int) -> tuple[int, ...]:
@@ -130,7 +129,6 @@ def mesh_shape(config: MeshConfig, count: int) -> tuple[int, ...]:
 
     Raises ConfigError if the product of the sizes is not `count`.
     """
-    check_ranges(MeshConfig, vars(config), "mesh")
     sizes = [getattr(config, name) for name in AXES]
     given = ", ".join(f"mesh.{name}={size}" for name, size in zip(AXES, sizes, strict=True))
     if sizes.count(-1) > 1:
@@ -164,10 +162,7 @@ def put_params(params: Any, mesh: Mesh) -> Any:
 
 
 def batch_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
-    """Returns the sharding of a batch's arrays, [B, ...]: rows are split over "data" and "fsdp".
-
-    The devices along "context" have the same whole rows, which are small: run/per_device.py splits their positions.
-    """
+    """Returns the sharding of a batch's arrays, [B, ...]: rows are split over "data" and "fsdp"."""
     return NamedSharding(mesh, P(ROW_AXES))
 
 
@@ -175,8 +170,7 @@ def local_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:
     """Returns the rows of a batch that this process's devices hold, ascending, int64 [local rows].
 
     This process reads these rows, in this order. The rows need not be adjacent, because a mesh follows a TPU's torus
-    and not its hosts. Processes that differ only along "context" or "tensor" hold
-    the same rows.
+    and not its hosts. Processes that differ only along "tensor" hold the same rows.
 
     Raises ConfigError if `batch_size`, the rows of the global batch, cannot be divided among the devices.
     """
@@ -197,7 +191,7 @@ def to_global(batch: Batch, sharding: NamedSharding) -> dict[str, jax.Array]:
 def _divides(tree: Any, fsdp: int) -> bool:
     """Returns whether `fsdp` devices can share each array of `tree`."""
     try:
-        shardings(AbstractMesh((1, fsdp, 1, 1), AXES), tree)
+        shardings(AbstractMesh((1, fsdp, 1), AXES), tree)
     except ConfigError:
         return False
     return True
@@ -219,3 +213,112 @@ def _spec(name: str, shape: tuple[int, ...], mesh: Mesh | AbstractMesh) -> P:
                 f"{shape[dimension]} must be a multiple of {mesh.shape[axis]}"
             )
     return spec
+
+
+# Functions that each device, or each part of a mesh axis, runs on its own rows (jax.shard_map). Gradients are added on
+# a device first, over microbatches or chunks, and then over the devices, once.
+
+
+def per_part(function: Callable[..., Any], *, mesh: Mesh) -> Callable[..., Any]:
+    """Returns `function`(params, loss scale, batch, key) -> sums, run on each part of the rows that "data" makes.
+
+    Within `function` this axis is manual (jax.shard_map): nothing is added over it but by jax.lax.psum, so that
+    gradients of several microbatches, or of several chunks of a loss, are added on each device first. The other axes
+    remain the compiler's. The sums that `function` returns must be the same in all parts.
+    """
+
+    def of_part(*arguments: Any) -> Any:
+        with placed(first_row=lambda count: jax.lax.axis_index("data") * count):
+            return function(*arguments)
+
+    return _shard_map(of_part, mesh, (P(), P(), P("data"), P()), P(), ("data",))
+
+
+def per_device(function: Callable[..., tuple[Any, Any]], *, mesh: Mesh) -> Callable[..., tuple[Any, Any]]:
+    """Returns `function`(parameters, arrays [B, ...]) -> (sums, arrays [B, ...]), run by each device on its own rows.
+
+    Each device gathers the parameters over the axes that split rows, and the sums are added over these axes once. The
+    axis "tensor" remains the compiler's.
+    """
+
+    def run(parameters: Any, rows: Any) -> tuple[Any, Any]:
+        context, all_axes = row_axes(mesh)
+        axes = tuple(axis for axis in all_axes if context.shape[axis] > 1)
+        if not axes:
+            return function(parameters, rows)
+
+        def of_part(parameters: Any, rows: Any) -> tuple[Any, Any]:
+            sums, of_rows = function(parameters, rows)
+            return jax.lax.psum(sums, axes), of_rows
+
+        return _shard_map(of_part, context, (P(), P(axes)), (P(), P(axes)), axes)(parameters, rows)
+
+    return run
+
+
+def over_devices(
+    function: Callable[..., jax.Array], arguments: Sequence[str], result: str, *, mesh: Mesh
+) -> Callable[..., jax.Array]:
+    """Returns `function` under jax.shard_map: takes and returns global arrays, and each device computes its part.
+
+    For kernels that the compiler cannot partition. Rows (B) are split like the rows of a batch. Heads (H and G) are
+    split over "tensor" if its size divides the number of heads of every argument, and are replicated otherwise.
+
+    Args:
+      function: takes arrays and returns one array.
+      arguments: for each argument its dimensions as letters, such as "BHQK".
+      result: the dimensions of the result.
+      mesh: the devices.
+    """
+    if mesh.size == 1:
+        return function
+
+    def run(*arrays: jax.Array) -> jax.Array:
+        dimensions = [
+            pair for names, x in zip(arguments, arrays, strict=True) for pair in zip(names, x.shape, strict=True)
+        ]
+        heads = all(size % mesh.shape["tensor"] == 0 for name, size in dimensions if name in "HG")
+        context, rows = row_axes(mesh)
+        axes = {"B": rows, "H": "tensor" if heads else None, "G": "tensor" if heads else None}
+        *in_specs, out_specs = (P(*(axes.get(name) for name in names)) for names in (*arguments, result))
+        manual = set(AXES) - set(jax.sharding.get_abstract_mesh().manual_axes)  # no axis is the compiler's
+        return _shard_map(function, context, tuple(in_specs), out_specs, manual)(*arrays)
+
+    return run
+
+
+def splits_rows(mesh: Mesh | AbstractMesh) -> bool:
+    """Returns whether `per_part` can divide a train step on `mesh`.
+
+    Not if "fsdp" and "tensor" both split the output table: XLA's partitioner (jax 0.10.2) ends the process at a gather
+    from the table in a program with a manual axis.
+    """
+    return mesh.shape["data"] > 1 and 1 in (mesh.shape["fsdp"], mesh.shape["tensor"])
+
+
+def row_axes(mesh: Mesh | AbstractMesh) -> tuple[Mesh | AbstractMesh, tuple[str, ...]]:
+    """Returns the mesh of the current context, by default `mesh`, and its axes that split the rows.
+
+    Within `per_part` these are the mesh and the axes that are not manual.
+    """
+    context = jax.sharding.get_abstract_mesh()
+    manual = context.manual_axes
+    return context if manual else mesh, tuple(axis for axis in ROW_AXES if axis not in manual)
+
+
+def constrain_rows(x: jax.Array, sharding: NamedSharding) -> jax.Array:
+    """Returns `x`, [B, ...], with rows split as in `sharding`; the compiler shards the other dimensions."""
+    mesh, axes = row_axes(sharding.mesh)
+    rest = [P.UNCONSTRAINED] * (x.ndim - 1)
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(axes, *rest)))
+
+
+def _shard_map(function: Callable, mesh: Mesh | AbstractMesh, in_specs: Any, out_specs: Any, axes: Any) -> Callable:
+    return jax.shard_map(
+        function,
+        mesh=mesh,
+        in_specs=in_specs,
+        out_specs=out_specs,
+        axis_names=set(axes),
+        check_vma=False,  # with it, JAX would add the gradients of replicated parameters in every microbatch
+    )

@@ -74,13 +74,7 @@ def init_state(
       precision: "float16" adds a loss scale.
       ema_decay: `train.ema_decay`; above 0, adds the average of the parameters.
     """
-    return state_of(learner.init_params(jax.random.key(seed)), optimizer, precision, ema_decay)
-
-
-def state_of(
-    params: Params, optimizer: optax.GradientTransformation, precision: str = "float32", ema_decay: float = 0.0
-) -> TrainState:
-    """Returns the state before the first step with these parameters. The other arguments are those of `init_state`."""
+    params = learner.init_params(jax.random.key(seed))
     step, skipped, in_a_row = jnp.zeros((3,), jnp.int32)  # separate arrays: a donated state may not contain one twice
     average = initial_average(params) if ema_decay else None
     return TrainState(step, params, optimizer.init(params), skipped, in_a_row, initial_loss_scale(precision), average)
@@ -116,7 +110,7 @@ def make_train_step(
       seed: of the step's random draws, such as dropout; an int or an int32 [], which may be traced.
       axis_name: the mesh axes, or the axis of jax.pmap, whose parts of the rows have their own sums.
       per_part: maps the function (params, loss scale, batch, key) -> sums to one that runs on each part of the rows
-        of `axis_name` (run.per_device.per_part). None: under jax.pmap the whole step runs on one part, and each
+        of `axis_name` (run.sharding.per_part). None: under jax.pmap the whole step runs on one part, and each
         part has its own key.
       ema_decay: `train.ema_decay`.
 

@@ -4,7 +4,7 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from contract.batch import Batch
@@ -67,23 +67,19 @@ _STYLES = {VISIBLE: "blue", FUTURE: "yellow"}
 _MAX_CELLS = 48
 
 
-def picture_lines(pictures: list[Picture], width: int, *, plain: bool) -> list[Text]:
-    """Returns lines of at most `width` columns that show the pictures next to each other, at the same scale.
+def picture_table(pictures: list[Picture], width: int, *, plain: bool) -> Table:
+    """Returns the pictures next to each other, at the same scale, in at most `width` columns.
 
     plain: whether there are no colors.
     """
     column = max(width // len(pictures) - 2, 8)
     longest = max(max(picture.cells.shape) for picture in pictures)
     factor = -(-longest // min(column, _MAX_CELLS))
-    columns = [_lines(picture, factor, column, plain) for picture in pictures]
-    found = []
-    for parts in itertools.zip_longest(*columns, fillvalue=Text()):
-        line = Text()
-        for k, part in enumerate(parts):
-            if part:
-                line.append(" " * (k * (column + 2) - line.cell_len)).append_text(part)
-        found.append(line)
-    return found
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for _ in pictures:
+        table.add_column(width=column)
+    table.add_row(*(Text("\n").join(_lines(picture, factor, plain)) for picture in pictures))
+    return table
 
 
 def picture_legend(*, plain: bool) -> list[Text]:
@@ -98,10 +94,9 @@ def picture_legend(*, plain: bool) -> list[Text]:
     ]
 
 
-def _lines(picture: Picture, factor: int, width: int, plain: bool) -> list[Text]:
+def _lines(picture: Picture, factor: int, plain: bool) -> list[Text]:
     queries, keys = picture.cells.shape
     lines = [Text(picture.title, "bold"), Text(f"{queries} x {keys}, 1:{factor}", "dim")]
-    lines = [line for title in lines for line in title.wrap(Console(width=width), width)]
     cells = shrink(picture.cells, factor)
     cells = cells[: 1 + np.flatnonzero((cells != PADDING).any(axis=1)).max(initial=0)]
     cells = np.pad(cells, ((0, len(cells) % 2), (0, 0)), constant_values=PADDING)

@@ -129,10 +129,8 @@ def measure(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
     raw, inputs, targets, scored: tokens. `raw` excludes special tokens around a text, except in encoder-only batches.
     used, positions: positions, as in `Examples`.
     hidden: raw tokens that the inputs do not contain at the same place; in encoder-only batches the selected positions.
-    spans: runs of hidden tokens. NaN if the inputs do not determine the runs: tokens were dropped at several places
-      without a mark, or reordered.
-    rearranged: 1 if the targets are the whole text in another order, 0 if they are the whole text in its order, NaN if
-      they are only a part of the text. Not in encoder-only batches.
+    spans: runs of hidden tokens. NaN if the inputs do not determine the runs: tokens were dropped without a mark and
+      not at the end alone, or reordered.
     masked, random, kept: selected positions of each kind. In encoder-only batches only.
     """
     counts = {
@@ -163,16 +161,13 @@ def _selected(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
 
 def _corrupted(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
     """Returns the counts of examples that read inputs and predict targets."""
-    raw, inputs, targets = (_text(part, vocab) for part in (examples.raw, examples.inputs, examples.targets))
-    hidden, spans, rearranged = np.zeros((3, len(raw.lengths)))
+    raw, inputs = (_text(part, vocab) for part in (examples.raw, examples.inputs))
+    hidden, spans = np.zeros((2, len(raw.lengths)))
     for denoiser_id in np.unique(examples.denoiser_ids):
         chosen = np.flatnonzero(examples.denoiser_ids == denoiser_id)
-        text, visible, predicted = (Sequences(s.tokens[chosen], s.lengths[chosen]) for s in (raw, inputs, targets))
+        text, visible = (Sequences(s.tokens[chosen], s.lengths[chosen]) for s in (raw, inputs))
         hidden[chosen], spans[chosen] = _hidden(text, visible, vocab)
-        predicted = compact(predicted.tokens, _valid(predicted) & ~_is_mark(predicted, vocab))
-        is_whole = (predicted.lengths == text.lengths).all()
-        rearranged[chosen] = _common_prefix(text, predicted) < text.lengths if is_whole else np.nan
-    return {"raw": raw.lengths, "hidden": hidden, "spans": spans, "rearranged": rearranged}
+    return {"raw": raw.lengths, "hidden": hidden, "spans": spans}
 
 
 def _hidden(raw: Sequences, inputs: Sequences, vocab: Vocab) -> tuple[np.ndarray, np.ndarray]:
@@ -188,8 +183,8 @@ def _hidden(raw: Sequences, inputs: Sequences, vocab: Vocab) -> tuple[np.ndarray
     hidden = raw.lengths - (valid & ~marks).sum(axis=1)
     if marks.any():  # each mark replaces one span
         return hidden, marks.sum(axis=1)
-    agree = _common_prefix(raw, inputs) + _common_prefix(_reversed(raw), _reversed(inputs))
-    return hidden, np.where(hidden == 0, 0, np.where(agree >= inputs.lengths, 1, np.nan))
+    is_prefix = _common_prefix(raw, inputs) == inputs.lengths  # the span is the rest of the text
+    return hidden, np.where(hidden == 0, 0, np.where(is_prefix, 1, np.nan))
 
 
 def _text(sequences: Sequences, vocab: Vocab) -> Sequences:
@@ -213,9 +208,3 @@ def _common_prefix(a: Sequences, b: Sequences) -> np.ndarray:
     same = a.tokens[:, :width] == b.tokens[:, :width]
     same &= valid_positions(np.minimum(a.lengths, b.lengths), width)
     return np.logical_and.accumulate(same, axis=1).sum(axis=1)
-
-
-def _reversed(sequences: Sequences) -> Sequences:
-    tokens, lengths = sequences
-    index = (lengths[:, None] - 1 - np.arange(tokens.shape[1])) % max(tokens.shape[1], 1)
-    return Sequences(np.take_along_axis(tokens, index, axis=1), lengths)

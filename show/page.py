@@ -41,7 +41,6 @@ def experiment_facts(experiment: Experiment, documents: Documents | MixedDocumen
     """Returns (name, value) of each fact about the objective, the architecture and the data."""
     data, config = experiment.data, experiment.config["objective"]
     own = _written({key: value for key, value in config.items() if key not in _SHOWN_ELSEWHERE})
-    common = _common_fields(experiment)
     windows = f"{plural(experiment.row_shape.examples_per_row, 'window')} per row"
     windows += ", planned so that the row is full" if experiment.batch_spec.plan else ""
     schedule = []
@@ -52,7 +51,6 @@ def experiment_facts(experiment: Experiment, documents: Documents | MixedDocumen
     return [
         ("objective", experiment.objective_name + (f", {own}" if len(experiment.denoisers) > 1 and own else "")),
         *schedule,
-        *([("all denoisers", _written(common))] if common else []),
         ("architecture", _architecture(experiment)),
         ("batch", f"{plural(experiment.train.batch_size, 'row')}, {windows}"),
         *_text_facts(experiment, documents),
@@ -90,14 +88,12 @@ def denoiser_facts(experiment: Experiment, factors: Sequence[float] = ()) -> lis
     weights, final_weights = (
         np.array([getattr(spec, field) for spec in specs]) * factor_of for field in ("weight", "final_weight")
     )
-    common = _common_fields(experiment)
     for k, (denoiser, spec) in enumerate(zip(experiment.tasks, specs, strict=True)):
         share = f"{weights[k] / weights.sum():.1%}"
         share += f" → {final_weights[k] / final_weights.sum():.1%}" if spec.ramp else ""
         share += " of tokens" if experiment.batch_spec.mix_by == "token" else ""
         objective = denoiser.objective
-        names = [field.name for field in dataclasses.fields(objective) if field.name not in common]
-        fields = _written({name: getattr(objective, name) for name in names})
+        fields = _written({field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)})
         window = f"{experiment.window_length(k)} tokens" if spec.documents != "whole" else "whole documents"
         window += ", with EOS" if spec.eos else ""
         found.append(DenoiserFacts(denoiser.name, denoiser.mode, share, window, type(objective).__name__, fields))
@@ -113,12 +109,6 @@ def _architecture(experiment: Experiment) -> str:
         f"data.bidirectional_inputs={experiment.data.bidirectional_inputs}",
     }
     return f"{shape.architecture}: {stacks[shape.architecture]}"
-
-
-def _common_fields(experiment: Experiment) -> dict[str, Any]:
-    """Returns the fields that have the same value in all denoisers; none if there is a single denoiser."""
-    first, *others = [vars(denoiser.objective) for denoiser in experiment.denoisers]
-    return {name: value for name, value in first.items() if others and all((name, value) in o.items() for o in others)}
 
 
 def _written(fields: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The rows on the page: examples as runs of tokens and facts, the use of positions, and attention masks."""
 
+import itertools
 import math
 from typing import NamedTuple
 
@@ -65,15 +66,14 @@ def visible(text: str) -> list[tuple[str, bool]]:
     writing, become Python's escape sequences.
     """
     pieces: list[tuple[str, bool]] = []
-    plain = ""
-    for char in text:
-        if char.isprintable():
-            plain += char
+    for is_printable, group in itertools.groupby(text, str.isprintable):
+        if is_printable:
+            pieces.append(("".join(group), False))
             continue
-        mark = {"\n": "↵", "\t": "⇥"}.get(char, repr(char)[1:-1])
-        pieces += [(plain, False), (mark, True)]
-        plain = char if char in "\n\t" else ""
-    return [piece for piece in [*pieces, (plain, False)] if piece[0]]
+        for char in group:
+            pieces.append(({"\n": "↵", "\t": "⇥"}.get(char, repr(char)[1:-1]), True))
+            pieces += [(char, False)] if char in "\n\t" else []
+    return pieces
 
 
 def _kinds_of_ids(vocab: Vocab) -> np.ndarray:
@@ -219,40 +219,7 @@ def _position_facts(batch: Batch, examples: Examples, e: int, labels: tuple[str,
         label = batch["sentence_labels"][row]
         name = "no pair" if label < 0 else labels[label] if labels else ""
         facts.append(f"label {label}" + (f": {name}" if name else ""))
-    return facts + _other_fields(batch, row, segment)
-
-
-_STACK_FIELDS = ("input_tokens", "target_tokens", "loss_weights", "segment_ids", "positions")
-_SHOWN_FIELDS = {f"{stack}_{field}" for stack in ("encoder", "decoder") for field in _STACK_FIELDS}
-_SHOWN_FIELDS |= {"decoder_bidirectional_mask", "encoder_token_types", "example_source", "sentence_labels"}
-
-
-def _other_fields(batch: Batch, row: int, segment: int) -> list[str]:
-    """Returns the other fields of the batch: the values of the example's positions, or of its row."""
-    found = []
-    for name in sorted(batch.keys() - _SHOWN_FIELDS):
-        values = np.atleast_1d(batch[name][row])
-        stack = name.partition("_")[0]
-        if f"{stack}_segment_ids" in batch:
-            values = values[batch[f"{stack}_segment_ids"][row] == segment]
-        found.append(f"{name} {abbreviate(values.tolist())}")
-    return found
-
-
-def abbreviate(values: list[int]) -> str:
-    """Returns `values` as text: equal neighbors as value×count, steps of 1 or -1 as first..last, as in "0×84 1..44"."""
-    parts, begin = [], 0
-    while begin < len(values):
-        end = begin + 1
-        step = values[end] - values[begin] if end < len(values) else 0
-        while end < len(values) and values[end] - values[end - 1] == step and step in (-1, 0, 1):
-            end += 1
-        if step and end - begin < 3:
-            end = begin + 1  # two neighbors are written out
-        first, last, count = values[begin], values[end - 1], end - begin
-        parts.append(str(first) if count == 1 else f"{first}×{count}" if first == last else f"{first}..{last}")
-        begin = end
-    return " ".join(parts)
+    return facts
 
 
 def _percent(part: float, whole: float) -> str:

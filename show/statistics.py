@@ -18,7 +18,6 @@ STATISTICS = {
     "kept": "share of the selected positions: the inputs have the original token",
     "spans": "spans in an example, on average",
     "span_length": "tokens in a span, on average",
-    "rearranged": "share of the examples: the targets are the whole text in another order",
     "inputs": "tokens in the inputs, on average",
     "targets": "tokens in the targets, on average",
     "scored": "scored tokens in an example, on average",
@@ -87,7 +86,6 @@ class Totals:
             values["inputs"] = sums["inputs"] / examples
             if "masked" not in sums:
                 values["targets"] = sums["targets"] / examples
-                values["rearranged"] = sums["rearranged"] / examples
                 if (sums["scored"] != sums["targets"]).any():
                     values["scored"] = sums["scored"] / examples
             values["useful"] = sums["used"] / sums["positions"]

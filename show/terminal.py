@@ -3,18 +3,17 @@
 import io
 import itertools
 import re
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
-from rich.cells import chop_cells
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
 from command.program import plural
-from show.attention import picture_legend, picture_lines
+from show.attention import picture_legend, picture_table
 from show.page import Page
 from show.rows import KINDS, NOT_SCORED, ORDINARY, SCORED, Row, Run, Section, StackRow, visible
 from show.statistics import Statistic, formatted
@@ -33,70 +32,25 @@ AS_WRITTEN = {"highlight": False, "markup": False, "emoji": False}  # options of
 _BRACKETS = "⟦", "⟧"  # around scored tokens, if the console cannot underline
 
 
-class _Piece(NamedTuple):
-    text: str
-    style: str
-    is_separate: bool  # whether a line may break on both sides of the piece
-
-
-def styled_lines(runs: list[Run], width: int, *, plain: bool) -> list[Text]:
-    """Returns lines of at most `width` columns, broken at newlines, at spaces and around special tokens.
-
-    plain: no styles; scored tokens are in brackets instead.
-    """
-    lines = [Text()]
-    for word in _words(runs, plain):
-        if word.plain == "\n":
-            lines.append(Text())
-            continue
-        if lines[-1].cell_len and lines[-1].cell_len + word.cell_len > width:
-            lines.append(Text())
-        chunks = chop_cells(word.plain, width)
-        first, *rest = word.divide(list(itertools.accumulate(map(len, chunks[:-1])))) if len(chunks) > 1 else [word]
-        lines[-1].append_text(first)
-        lines += rest
-    return lines
-
-
-def _words(runs: list[Run], plain: bool) -> Iterator[Text]:
-    """Yields the parts that lines do not break: words, spaces, special tokens, and "\n" for the end of a line."""
-    word = Text()
-    for piece in _pieces(runs, plain):
-        if word.plain and (piece.is_separate or word.plain[-1].isspace() or piece.text[0].isspace()):
-            yield word
-            word = Text()
-        word.append(piece.text, piece.style)
-        if piece.is_separate:
-            yield word
-            word = Text()
-    if word.plain:
-        yield word
-
-
-def _pieces(runs: list[Run], plain: bool) -> Iterator[_Piece]:
+def styled_text(runs: list[Run], *, plain: bool) -> Text:
+    """Returns the text of `runs`, styled by kind, with scored tokens underlined or, if `plain`, in brackets."""
+    text = Text()
     for scored, group in itertools.groupby(runs, key=lambda run: run.scored):
-        pieces = [piece for run in group for piece in _pieces_of_run(run, " underline" if scored else "")]
+        part = Text()
+        for run in group:
+            style = STYLES[run.kind] + (" underline" if scored else "")
+            for piece, is_mark in visible(run.text) if run.kind in ORDINARY else [(run.text, False)]:
+                # Three spaces replace a tab, whose width depends on the terminal.
+                part.append(piece.replace("\t", "   "), f"{style} dim" if is_mark else style)
         if plain and scored:
-            pieces[0] = pieces[0]._replace(text=_BRACKETS[0] + pieces[0].text)
-            last = -2 if pieces[-1].text == "\n" else -1
-            pieces[last] = pieces[last]._replace(text=pieces[last].text + _BRACKETS[1])
-        yield from pieces
-
-
-def _pieces_of_run(run: Run, extra_style: str) -> list[_Piece]:
-    style = STYLES[run.kind] + extra_style
-    if run.kind not in ORDINARY:
-        return [_Piece(run.text, style, True)]
-    return [
-        _Piece(part, f"{style} dim" if is_mark else style, part == "\n")
-        for text, is_mark in visible(run.text)
-        # Three spaces replace a tab, whose width depends on the terminal.
-        for part in re.findall(r"\n|\S+|[^\S\n]+", text.replace("\t", "   "))
-    ]
+            is_ended = part.plain.endswith("\n")
+            part = Text.assemble(_BRACKETS[0], part[:-1] if is_ended else part, _BRACKETS[1] + "\n" * is_ended)
+        text.append_text(part)
+    return text
 
 
 _GUTTER = 10  # columns to the left of a text
-_MAX_CELLS = 48
+_MAX_CELLS = 48  # of a row of positions
 _COLUMN = 13  # the width of a statistic's column, with the space after it, at most
 
 
@@ -120,7 +74,7 @@ def print_page(page: Page, console: Console) -> None:
 def print_examples(page: Page, console: Console) -> None:
     """Prints the examples, and the attention masks of the row with the most examples."""
     plain = console.color_system is None or console.no_color
-    _flowing(console, Text.assemble(("legend: ", "dim")), _legend(page, plain))
+    _wrapped(console, Text.assemble(("legend: ", "dim")), Text("  ").join(_legend(page, plain)))
     for row in page.rows:
         _line(console)
         _print_row(row, console, plain)
@@ -190,18 +144,16 @@ def _print_stack_row(stack_row: StackRow, console: Console) -> None:
 
 
 def _print_section(section: Section, console: Console, plain: bool) -> None:
-    runs, width = section.runs, console.width - _GUTTER
-    lines = styled_lines(runs, width, plain=plain) if runs else [Text("(none)", "dim")]
-    for i, line in enumerate(lines):
+    text = styled_text(section.runs, plain=plain) if section.runs else Text("(none)", "dim")
+    for i, line in enumerate(text.wrap(console, console.width - _GUTTER)):
         head = (f"{'' if i else section.title:>{_GUTTER - 2}} ", "bold")
         _line(console, Text.assemble(head, ("│", "dim"), line))
 
 
 def _print_attention(row: Row, console: Console, plain: bool) -> None:
     _line(console, Text(f"attention of batch {row.batch}, row {row.row}", "bold"))
-    for line in picture_lines(row.pictures, console.width - 2, plain=plain):
-        _line(console, Text("  ").append_text(line))
-    _flowing(console, Text("  "), picture_legend(plain=plain))
+    console.print(Padding(picture_table(row.pictures, console.width - 2, plain=plain), (0, 0, 0, 2)))
+    _wrapped(console, Text("  "), Text("  ").join(picture_legend(plain=plain)))
 
 
 def _print_statistics(page: Page, console: Console) -> None:
@@ -240,17 +192,6 @@ def _wrapped(console: Console, head: Text, text: Text) -> None:
     """Prints `head` and `text`, whose further lines are indented by the width of `head`."""
     for i, line in enumerate(text.wrap(console, console.width - head.cell_len)):
         _line(console, head.copy().append_text(line) if i == 0 else Text(" " * head.cell_len).append_text(line))
-
-
-def _flowing(console: Console, head: Text, items: list[Text]) -> None:
-    """Prints `head` and `items`, as many items in a line as fit."""
-    line, indent = head.copy(), head.cell_len
-    for item in items:
-        if line.cell_len > indent and line.cell_len + 2 + item.cell_len > console.width:
-            _line(console, line)
-            line = Text(" " * indent)
-        line.append("  " if line.cell_len > indent else "").append_text(item)
-    _line(console, line)
 
 
 def _line(console: Console, text: Text | str = "") -> None:

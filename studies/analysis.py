@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from contract.errors import ConfigError
 from studies.results import Results
 from studies.statistics import (
     Comparison,
@@ -115,7 +114,7 @@ class Measured:
 def analyse(results: Results) -> list[Measured]:
     """Returns what the runs say about each measure that has values, in the order of the study."""
     families = count_families(results.study)
-    return [_measured(results, name, families) for name in results.study.compared]
+    return [_measured(results, name, families) for name in results.study.measures]
 
 
 def count_families(study: Study) -> int:
@@ -123,7 +122,7 @@ def count_families(study: Study) -> int:
 
     A measure in which variants do not compare has none.
     """
-    tested = [name for name in study.compared if not is_own(study, name)]
+    tested = [name for name in study.measures if not is_own(study, name)]
     return len(tested) + sum(bool(_other_pairs(study, name)) for name in tested)
 
 
@@ -152,12 +151,9 @@ def _measured(results: Results, name: str, families: int) -> Measured:
         pairs = compare_each(study.baseline, values, others, families, untested)
     floors = _floors(results, name)
     at_floor = dict[str, str]()
-    for floor, value in () if own or counts else floors.items():
+    for floor, value, variants in () if own or counts else floors:
         better = better_than_floor(values, value, fields["better"])
-        no_better = {name: floor for name, of in values.items() if of and name not in better}
-        if floor.startswith(NO_PRETRAINING):  # of variants with one shape
-            no_better = {name: floor for name in no_better if floor == _no_pretraining(results, name)}
-        at_floor = no_better | at_floor
+        at_floor = {one: floor for one in variants if values[one] and one not in better} | at_floor
     return Measured(
         name=name,
         fields=fields,
@@ -167,7 +163,7 @@ def _measured(results: Results, name: str, families: int) -> Measured:
         values=values,
         counts=counts,
         pairs=pairs,
-        floors=floors,
+        floors={floor: value for floor, value, _ in floors},
         at_floor=at_floor,
         margins=margins,
     )
@@ -178,27 +174,33 @@ def _succeeds(value: float, fields: Mapping[str, Any]) -> bool:
     return value >= at if fields["better"] == "higher" else value <= at
 
 
-def _floors(results: Results, name: str) -> dict[str, float | Values]:
-    """Returns the floors of a measure, the weakest first. They are of the text, so any run's are those of all."""
+def _floors(results: Results, name: str) -> list[tuple[str, float | Values, list[str]]]:
+    """Returns the name and the value of each floor of a measure, and the variants that have it, the weakest first.
+
+    A floor is of the text or of the variant's model, such as a Transformer without training. If it has several values,
+    each is named after its first variant.
+    """
     fields = results.study.measures[name]
-    floors: dict[str, float | Values] = {}
-    floors |= next((run.floors[name] for run in results.outcomes if name in run.floors), {})
-    for variant in results.study.variants if fields["kind"] == "fine_tuning" else ():
-        runs = [run for run in results.scratch if run.variant == results.scratch_of.get(variant)]
-        if of_seeds := {run.seed: run.values[name] for run in runs if name in run.values}:
-            floors[_no_pretraining(results, variant)] = of_seeds
-    heights = {floor: summarize_floor(value).mean or 0.0 for floor, value in floors.items()}
-    return {
-        floor: floors[floor] for floor in sorted(floors, key=heights.__getitem__, reverse=fields["better"] == "lower")
-    }
-
-
-def _no_pretraining(results: Results, variant: str) -> str:
-    """Returns the name of the floor of a variant without pre-training. Variants with other shapes have another one."""
-    if len(set(results.scratch_of.values())) < 2:
-        return NO_PRETRAINING
-    name = results.scratch_of.get(variant, "")
-    return f"{NO_PRETRAINING}, as {next(one for one in results.study.variants if results.scratch_of.get(one) == name)}"
+    found: dict[str, list[tuple[float | Values, list[str]]]] = {}
+    for variant in results.study.measured(name):
+        floors: dict[str, float | Values] = {}
+        floors |= next((run.floors[name] for run in results.of(variant) if name in run.floors), {})
+        scratch = [run for run in results.scratch if run.variant == results.scratch_of.get(variant)]
+        of_seeds = {run.seed: run.values[name] for run in scratch if name in run.values}
+        if of_seeds and fields["kind"] == "fine_tuning":
+            floors[NO_PRETRAINING] = of_seeds
+        for floor, value in floors.items():
+            of_floor = found.setdefault(floor, [])
+            variants = next((variants for other, variants in of_floor if other == value), None)
+            if variants is None:
+                of_floor.append((value, variants := []))
+            variants.append(variant)
+    named = [
+        (floor if len(of_floor) == 1 else f"{floor}, as {variants[0]}", value, variants)
+        for floor, of_floor in found.items()
+        for value, variants in of_floor
+    ]
+    return sorted(named, key=lambda one: summarize_floor(one[1]).mean or 0.0, reverse=fields["better"] == "lower")
 
 
 def summarize_floor(value: float | Values) -> Summary:
@@ -209,8 +211,8 @@ def summarize_floor(value: float | Values) -> Summary:
 def is_own(study: Study, measure: str) -> bool:
     """Returns whether each run is scored on its own objective and the objectives of the measured variants differ."""
     fields = study.measures[measure]
-    has_no_config = fields["kind"] in ("heldout", "tokens_to_loss") and not fields.get("config")
-    return has_no_config and objectives_differ(study, study.measured(measure))
+    is_of_run = fields["kind"] == "heldout" and not fields["config"]
+    return is_of_run and objectives_differ(study, study.measured(measure))
 
 
 def objectives_differ(study: Study, variants: Iterable[str]) -> bool:
@@ -227,18 +229,6 @@ def objectives_differ(study: Study, variants: Iterable[str]) -> bool:
         return repr((study.config_of(name), scored_by))
 
     return len({objective(variant) for variant in variants}) > 1
-
-
-def check_same_heldout(results: Results) -> None:
-    """Raises ConfigError if two runs were scored on different held-out text."""
-    for outcome in results.outcomes:
-        first = results.outcomes[0]
-        if outcome.heldout_digest != first.heldout_digest:
-            raise ConfigError(
-                f"study {results.study.name}: the runs of {first.variant}, seed {first.seed}, and {outcome.variant}, "
-                f"seed {outcome.seed}, hold out different text (heldout_digest {first.heldout_digest} and "
-                f"{outcome.heldout_digest}), so their values do not compare: train them on one corpus and split"
-            )
 
 
 @dataclasses.dataclass(frozen=True)

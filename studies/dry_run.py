@@ -29,24 +29,21 @@ def print_plan(plan: Plan, jobs: Sequence[Job]) -> None:
         print(line)
     table = [("variant", "runs", "parameters", "steps", "raw tokens", "FLOPs", "fine-tuning steps", "s/step", "time")]
     total, measured = 0.0, dict[str, float]()
-    for number, (name, variant) in enumerate(plan.variants.items(), start=1):
-        progress = f"measuring {name}, {number} of {len(plan.variants)}: compiles each step and runs it three times"
+    for number, (name, variant) in enumerate(plan.runs.items(), start=1):
+        progress = f"measuring {name}, {number} of {len(plan.runs)}: compiles each step and runs it three times"
         print(progress, file=sys.stderr, flush=True)
         own = [job for job in jobs if job.variant == name]
         seconds = sum(_seconds(run, measured) for run in variant.stages)
         fine_tuning = sum(_seconds(run, measured) for run in variant.distinct_fine_tunings)
         whole = len(own) * seconds + sum(not job.field for job in own) * fine_tuning
         total += whole
+        cells = ["-"] * 4
+        if variant.main is not None:
+            cells = [f"{variant.num_params / 1e6:,.2f}M", f"{variant.steps:,}", f"{variant.raw_tokens:,}"]
+            cells += [f"{variant.flops:.3g}"]
         steps = " + ".join(f"{run.steps:,}" for run in variant.distinct_fine_tunings) or "-"
-        cells = (f"{variant.num_params / 1e6:,.2f}M", f"{variant.steps:,}", f"{variant.raw_tokens:,}")
-        cells += (f"{variant.flops:.3g}", steps, f"{seconds / variant.steps:.3g}", clock(whole))
-        table.append((name, str(len(own)), *cells))
-    for name, scratch in plan.scratch.items():
-        runs, count = scratch.distinct_fine_tunings, sum(job.variant == name for job in jobs)
-        whole = count * sum(_seconds(run, measured) for run in runs)
-        total += whole
-        steps = " + ".join(f"{run.steps:,}" for run in runs)
-        table.append((name, str(count), "-", "-", "-", "-", steps, "-", clock(whole)))
+        per_step = f"{seconds / variant.steps:.3g}" if variant.steps else "-"
+        table.append((name, str(len(own)), *cells, steps, per_step, clock(whole)))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for name, *cells in table:
         print("  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]))

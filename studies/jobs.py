@@ -18,11 +18,10 @@ import jax
 from command.flags import TRAINING_MEMORY, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from studies.code import digest_of, source_files
 from studies.dry_run import clock
 from studies.measures import TOTALS, FineTuning, Measure, Measured, Trained
-from studies.plan import VALIDATION, Job, Plan, PlannedRun, VariantPlan, with_fields
-from studies.results import Curve, Outcome, StudyFolder
+from studies.plan import VALIDATION, Job, Plan, PlannedRun, VariantPlan, sweep_jobs, with_fields
+from studies.results import Curve, Outcome, StudyFolder, digest_of, source_files
 from train.loop import train_and_evaluate
 from train.recorder import DivergedError
 
@@ -75,9 +74,8 @@ def _is_done(outcome: Outcome) -> bool:
 
 
 def _flops(plan: Plan, job: Job) -> float:
-    runs = [] if job.field else plan.tuned(job.variant).distinct_fine_tunings
-    pretraining = plan.variants[job.variant].flops if job.variant in plan.variants else 0.0
-    return pretraining + sum(run.flops for run in runs)
+    variant = plan.runs[job.variant]
+    return variant.flops + sum(run.flops for run in variant.distinct_fine_tunings if not job.field)
 
 
 class Signals:
@@ -186,27 +184,31 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
         workdir = folder.workdir(name)
         if not workdir.is_complete and not train_and_evaluate(make_experiment(fields), workdir.path):
             return False
+    variant = plan.runs[job.variant]
     fine_tunings = {
-        name: folder.workdir(f"{job.name}-{plan.tuned(job.variant).fine_tuned_for(name)}")
+        name: folder.workdir(f"{job.name}-{variant.fine_tuned_for(name)}")
         for name, measure in measures.items()
         if isinstance(measure, FineTuning)
     }
-    variant = plan.variants.get(job.variant)  # None without pre-training
-    start = folder.workdir(f"{job.name}-start") if variant is not None and variant.start is not None else None
+    start = folder.workdir(f"{job.name}-start") if variant.start is not None else None
     trained = Trained(folder.workdir(job.name), start, fine_tunings)
+    heldout = trained.workdir.config()["corpus"]["heldout"] if variant.main is not None else ""
+    if heldout != plan.heldout_digest_of(job):  # the corpus has changed since
+        raise ConfigError(
+            f"{trained.workdir} held out text with the digest {heldout}, and the study's has "
+            f"{plan.heldout_digest_of(job)}: restore the corpus, or delete the run to train it again"
+        )
     measured = {name: measure.measure(name, trained) for name, measure in measures.items()}
-    compared = {name: found for name, found in measured.items() if measures[name].is_compared}
     outcome = Outcome(
         variant=job.variant,
         seed=job.seed,
         field=job.field,
         value=job.value,
-        **_numbers(compared),
-        samples={name: found.value for name, found in measured.items() if name not in compared},
-        **(_training(variant, trained) if variant is not None else {}),
+        **_numbers(measured),
+        **(_training(variant, trained) if variant.main is not None else {}),
         swept=swept,
         commands=[run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()],
-        heldout_digest=plan.heldout_digest_of(job),
+        heldout_digest=heldout,
         environment=_environment() | {"hash of the source code": code},
         code="+".join(folder.code_of(job)) or "unknown",
         measured_by=code,
@@ -229,7 +231,7 @@ def _training(variant: VariantPlan, trained: Trained) -> dict[str, Any]:
 
 
 def _numbers(measured: Mapping[str, Measured]) -> dict[str, Any]:
-    """Returns the fields of an Outcome with the finite numbers of measures that are compared."""
+    """Returns the fields of an Outcome with the finite numbers of measures."""
 
     def is_finite(number: float | None) -> bool:
         return number is not None and math.isfinite(number)
@@ -238,7 +240,6 @@ def _numbers(measured: Mapping[str, Measured]) -> dict[str, Any]:
     values = {name: found.value for name, found in measured.items() if is_finite(found.value)}
     return {
         "values": values,
-        "without_value": [name for name in measured if name not in values],
         "margins": {name: found.margin for name, found in measured.items() if is_finite(found.margin)},
         "floors": {name: found for name, found in floors.items() if found},
     }
@@ -248,22 +249,22 @@ def _stages(
     job: Job, plan: Plan, folder: StudyFolder, swept: dict[str, Any], measures: dict[str, Measure]
 ) -> dict[str, tuple[PlannedRun, dict[str, Any]]]:
     """Returns name of the workdir -> the run and its config: a start, the run, and fine-tunings for `measures`."""
-    variant, tuned = plan.variants.get(job.variant), plan.tuned(job.variant)
+    variant = plan.runs[job.variant]
     seed, main = _SWEEP_SEED if job.field else job.seed, job.name
     stages: dict[str, tuple[PlannedRun, dict[str, Any]]] = {}
     same = {"seed": seed} | (VALIDATION if job.field else {})
     changes, start_of_tuned = swept | same, {}
-    if variant is not None and variant.start is not None:
+    if variant.start is not None:
         stages[f"{main}-start"] = variant.start, with_fields(variant.start.fields, same)
         begin = folder.workdir(f"{main}-start").path
         changes |= {"seed": seed + _AFTER_START_SEED, "train.init_from": begin}
-    if variant is not None:
+    if variant.main is not None:
         stages[main] = variant.main, with_fields(variant.main.fields, changes)
         start_of_tuned = {"train.init_from": folder.workdir(main).path}
     for name, measure in measures.items():
         if isinstance(measure, FineTuning):
-            run = tuned.fine_tunings[name]
-            stages[f"{main}-{tuned.fine_tuned_for(name)}"] = run, with_fields(run.fields, same | start_of_tuned)
+            run = variant.fine_tunings[name]
+            stages[f"{main}-{variant.fine_tuned_for(name)}"] = run, with_fields(run.fields, same | start_of_tuned)
     return stages
 
 
@@ -274,15 +275,13 @@ def chosen_values(variant: str, plan: Plan, folder: StudyFolder) -> dict[str, An
 
     Raises ConfigError if a value was not tried to its end, for a reason other than divergence, or if all diverged.
     """
-    sweep = plan.sweep_of(variant)
-    if not sweep:
+    if not (jobs := sweep_jobs(plan.runs[variant])):
         return {}
-    jobs = [Job(variant, 0, field, value) for field, values in sweep.items() for value in values]
     outcomes = [folder.outcome(job, plan) for job in jobs]
     for job, outcome in zip(jobs, outcomes, strict=True):
         if not _is_done(outcome):
             raise ConfigError(f"variant {variant}: the run {job.name} of its sweep is not complete")
-    measure = plan.study.compared[0]
+    measure = plan.study.first_measure
     scored = [outcome for outcome in outcomes if measure in outcome.values]
     if not scored:
         raise ConfigError(f"variant {variant}: every run of its sweep diverged: {outcomes[0].reason}")

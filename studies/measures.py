@@ -1,4 +1,4 @@
-"""What a study measures of a trained run: a number, or texts."""
+"""What a study measures of a trained run: a number."""
 
 import abc
 import dataclasses
@@ -11,32 +11,24 @@ import jax
 
 from command.flags import resolve
 from contract.errors import ConfigError
-from evaluation.cross_evaluate import scoring_experiment, scoring_params
+from evaluation.cross_evaluate import VOCABULARY, scoring_experiment, scoring_params
 from evaluation.floors import heldout_floors
-from evaluation.probes import PROBES
-from evaluation.probes.command import answer, check_probe
+from evaluation.probes.command import answer, check_probe, make_probe
 from evaluation.probes.exact_match import ExactMatch
 from evaluation.probes.heldout_text import Infilling
 from evaluation.probes.linear import Linear
 from evaluation.probes.probe import Probe
 from experiment.config import from_mapping
 from experiment.experiment import Experiment
-from generate.prompts import max_answer_length, read_prompt
-from generate.sample import readable
-from generate.sampling import Request, Sampling, generate_answers
 from models.parameters import Params
 from run.compiled_run import make_run
 from run.corpus import open_corpora
 from run.evaluation import evaluate
-from run.restore import language_model, load_experiment, load_params, not_a_language_model, reading_mesh
+from run.restore import load_experiment, load_params, reading_mesh
 from workdir.workdir import Workdir
 
 TOTALS = ("raw_tokens", "flops", "seconds")  # of the training, in every line of metrics
-# What a fine-tuned or scored model shares with the run whose parameters it has.
-VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_tokens", "decoder_start_token")
-SPLIT = ("heldout_fraction", "split_seed", "split_by", "heldout")
 _CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "cache_dir", "filters")
-_SAMPLE_TOKENS = 64
 _PROBE_METRICS = [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
 _PROBE_METRICS += ["exact_match", "accuracy"]
 # Metrics of probes -> by what their floors, as printed, are multiplied.
@@ -48,12 +40,12 @@ class Measured:
     """What a measure says about a run.
 
     Attributes:
-      value: a number, or texts; None where it has no value.
+      value: None where the run has no value.
       margin: the standard error of the value over held-out documents; None where it is unknown.
       floors: the name of a floor (evaluation/floors.py) -> its value, in the unit of the measure.
     """
 
-    value: Any
+    value: float | None
     margin: float | None = None
     floors: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
@@ -140,7 +132,6 @@ class Measure(abc.ABC):
     only: tuple[str, ...] = ()
 
     kind: ClassVar[str]
-    is_compared: ClassVar[bool] = True
 
     @property
     def has_text_of_its_own(self) -> bool:
@@ -200,13 +191,7 @@ class ProbeMetric(Measure):
         return not self._probe().reads_corpus
 
     def _probe(self):
-        if self.probe not in PROBES:
-            raise ConfigError(f"probe={self.probe!r} must be {', '.join(PROBES)}")
-        known = [field.name for field in dataclasses.fields(PROBES[self.probe])]
-        unknown = [name for name in self.fields if name not in known]
-        if unknown:
-            raise ConfigError(f"{unknown[0]} is not a field of probe={self.probe!r}: it has {', '.join(known)}")
-        return PROBES[self.probe](**self.fields)
+        return make_probe(self.probe, self.fields)
 
     def check(self, experiment):
         if self.config:
@@ -263,51 +248,7 @@ class Throughput(Measure):
         return Measured(trained.lines[-1]["raw_tokens"] / trained.lines[-1]["seconds"])
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TokensToLoss(Measure):
-    """See configs.studies.base.tokens_to_loss."""
-
-    loss: float
-
-    kind: ClassVar = "tokens_to_loss"
-
-    def measure(self, name, trained):
-        before = trained.before["raw_tokens"]
-        points = [(before + line["raw_tokens"], line["loss"]) for line in trained.lines if line["loss"] is not None]
-        return Measured(tokens_to(self.loss, points))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Samples(Measure):
-    """See configs.studies.base.samples."""
-
-    prompts: tuple[str, ...]
-    better: Literal["lower", "higher"] = "lower"  # not compared
-
-    kind: ClassVar = "samples"
-    is_compared: ClassVar = False
-
-    def check(self, experiment):
-        if experiment.learner.language_model(experiment.params_shapes) is None or not experiment.model.has_decoder:
-            raise not_a_language_model(experiment)
-        for prompt in self.prompts:
-            read_prompt(experiment, prompt, None)
-
-    def measure(self, name, trained):
-        experiment, params = language_model(trained.experiment, trained.params)
-        texts, greedy = {}, Sampling(temperature=0.0, top_k=0, top_p=1.0)
-        for text in self.prompts:
-            prompt, _ = read_prompt(experiment, text, None)
-            most = min(max_answer_length(experiment, prompt), _SAMPLE_TOKENS)
-            [[answer]] = generate_answers(experiment, params, [Request(prompt, most)], greedy, num_samples=1, seed=0)
-            completed = prompt.prompting.complete(prompt.text, answer.tokens, experiment.vocab)
-            texts[text] = readable(experiment, completed)
-        return Measured(texts)
-
-
-MEASURES: dict[str, type[Measure]] = {
-    cls.kind: cls for cls in (HeldoutMetric, ProbeMetric, FineTuning, Throughput, TokensToLoss, Samples)
-}
+MEASURES: dict[str, type[Measure]] = {cls.kind: cls for cls in (HeldoutMetric, ProbeMetric, FineTuning, Throughput)}
 
 
 def make_measure(name: str, fields: Mapping[str, Any]) -> Measure:
@@ -337,19 +278,6 @@ def _check_heldout_metric(experiment: Experiment, metric: str) -> None:
     names += [experiment.byte_metric] if experiment.byte_metric else []
     if metric not in names:
         raise ConfigError(f"metric={metric!r} is not in its evaluations: use one of {', '.join(names)}")
-
-
-def tokens_to(loss: float, points: list[tuple[float, float]]) -> float | None:
-    """Returns where a curve of (tokens, loss) first reaches `loss`, linear between points; None if it does not."""
-    before: tuple[float, float] | None = None
-    for tokens, value in points:
-        if value <= loss:
-            if before is None:
-                return float(tokens)
-            share = (before[1] - loss) / (before[1] - value)
-            return before[0] + share * (tokens - before[0])
-        before = tokens, value
-    return None
 
 
 def _heldout_floors(experiment: Experiment, metric: str) -> Mapping[str, float]:

@@ -52,14 +52,29 @@ class PlannedRun:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTunings:
-    """The fine-tunings of one seed of a model.
+class VariantPlan:
+    """The runs of one seed of a variant, or of fine-tunings without pre-training.
 
-    fine_tunings: measure -> the run that is fine-tuned for it. `fields` lack train.init_from.
+    Attributes:
+      start: the run from which `main` starts, if any.
+      main: None without pre-training.
+      fine_tunings: measure -> the run that is fine-tuned for it. `fields` lack train.init_from.
+      sweep: field -> values; the field has the first of them in `main`.
+      num_params: parameters that `main` trains.
+      heldout_digest: of the test text, which the study reports; "" without pre-training.
+      validation_digest: of the text on which a sweep's runs are measured; "" without a sweep.
+      shared_by: of fine-tunings without pre-training, the variants that have them.
     """
 
     name: str
     fine_tunings: dict[str, PlannedRun]
+    start: PlannedRun | None = None
+    main: PlannedRun | None = None
+    sweep: dict[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    num_params: int = 0
+    heldout_digest: str = ""
+    validation_digest: str = ""
+    shared_by: tuple[str, ...] = ()
 
     def fine_tuned_for(self, measure: str) -> str:
         """The first measure with the same fine-tuning, whose run `measure` shares."""
@@ -70,33 +85,6 @@ class FineTunings:
     def distinct_fine_tunings(self) -> list[PlannedRun]:
         """The runs of `fine_tunings`, each once."""
         return [run for name, run in self.fine_tunings.items() if self.fine_tuned_for(name) == name]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ScratchPlan(FineTunings):
-    """The fine-tunings of `variants` from initial weights: what the measures reach without pre-training."""
-
-    variants: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class VariantPlan(FineTunings):
-    """The runs of one seed of a variant.
-
-    Attributes:
-      start: the run from which `main` starts, if any.
-      sweep: field -> values; the field has the first of them in `main`.
-      num_params: parameters that `main` trains.
-      heldout_digest: of the test text, which the study reports.
-      validation_digest: of the text on which a sweep's runs are measured; "" without a sweep.
-    """
-
-    start: PlannedRun | None
-    main: PlannedRun
-    sweep: dict[str, tuple[Any, ...]]
-    num_params: int
-    heldout_digest: str
-    validation_digest: str
 
     def trains_as(self, other: "VariantPlan") -> bool:
         """Whether both train the same models."""
@@ -109,7 +97,7 @@ class VariantPlan(FineTunings):
 
     @property
     def stages(self) -> list[PlannedRun]:
-        """The runs that share the budget: the start, if any, and `main`."""
+        """The runs that share the budget: the start, if any, and `main`; [] without pre-training."""
         return [run for run in (self.start, self.main) if run is not None]
 
     @property
@@ -142,39 +130,33 @@ class Plan:
         stages = {name: [run.fields for run in variant.stages] for name, variant in self.variants.items()}
         return find_confounders(self.study, stages)
 
-    def tuned(self, name: str) -> FineTunings:
-        """The fine-tunings of a variant, or of a name in `scratch`."""
-        return self.variants[name] if name in self.variants else self.scratch[name]
-
-    def sweep_of(self, name: str) -> dict[str, tuple[Any, ...]]:
-        """The sweep of a variant; {} for a name in `scratch`."""
-        return self.variants[name].sweep if name in self.variants else {}
+    @property
+    def runs(self) -> dict[str, VariantPlan]:
+        """The variants and the fine-tunings without pre-training, by name."""
+        return self.variants | self.scratch
 
     def measures_of(self, job: "Job") -> dict[str, Measure]:
         """The measures of a job's run: of a sweep's run the first one, which decides the sweep."""
         if job.variant in self.scratch:
-            return {name: self.measures[name] for name in self.scratch[job.variant].fine_tunings}
-        names = self.study.compared[:1] if job.field else self.measures
+            return {name: self.measures[name] for name in self.runs[job.variant].fine_tunings}
+        names = [self.study.first_measure] if job.field else self.measures
         return {name: self.measures[name] for name in names if self.measures[name].applies_to(job.variant)}
 
     def heldout_digest_of(self, job: "Job") -> str:
         """The digest of the text on which a job's run is measured; "" for fine-tunings alone."""
-        if job.variant in self.scratch:
-            return ""
-        variant = self.variants[job.variant]
+        variant = self.runs[job.variant]
         return variant.validation_digest if job.field else variant.heldout_digest
 
     def config_digest(self, job: "Job", swept: Mapping[str, Any]) -> str:
         """Returns a digest of the configs of a job's runs. swept: the field of a sweep -> the value that it chose."""
-        runs = self.tuned(job.variant).fine_tunings
-        tuned = [runs[name].fields for name in self.measures_of(job) if name in runs]
-        stages = self.variants[job.variant].stages if job.variant in self.variants else []
-        fields = [job.name, dict(swept), [run.fields for run in stages], tuned]
+        variant = self.runs[job.variant]
+        tuned = [run.fields for name, run in variant.fine_tunings.items() if name in self.measures_of(job)]
+        fields = [job.name, dict(swept), [run.fields for run in variant.stages], tuned]
         text = json.dumps(fields, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     @functools.cached_property
-    def scratch(self) -> dict[str, ScratchPlan]:
+    def scratch(self) -> dict[str, VariantPlan]:
         """Name -> fine-tunings without pre-training, each once. Variants whose fine-tunings are equal share them.
 
         The fine-tunings of variants differ if the variants have other shapes or other attention over inputs. The name
@@ -189,13 +171,11 @@ class Plan:
                 found.append(same := ([], {}))
             same[0].append(name)
             same[1].update(runs)
-        plans = [
-            ScratchPlan(
-                name=SCRATCH if len(found) == 1 else f"{SCRATCH}_{names[0]}", fine_tunings=runs, variants=tuple(names)
-            )
-            for names, runs in found
-        ]
-        return {plan.name: plan for plan in plans}
+        plans = {}
+        for names, runs in found:
+            name = SCRATCH if len(found) == 1 else f"{SCRATCH}_{names[0]}"
+            plans[name] = VariantPlan(name=name, fine_tunings=runs, shared_by=tuple(names))
+        return plans
 
 
 def find_confounders(study: Study, stages: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[Any]]:
@@ -271,17 +251,17 @@ def jobs_of(plan: Plan, worker: int = 0, num_workers: int = 1) -> list[Job]:
     """
     seeds = range(plan.study.seeds)
     if any(variant.sweep for variant in plan.variants.values()):
-        parts = [
-            [Job(name, 0, field, value) for field, values in variant.sweep.items() for value in values]
-            + [Job(name, seed) for seed in seeds]
-            for name, variant in plan.variants.items()
-        ]
-        parts += [[Job(name, seed) for seed in seeds] for name in plan.scratch]
+        parts = [[*sweep_jobs(variant), *(Job(name, seed) for seed in seeds)] for name, variant in plan.runs.items()]
     else:
-        parts = [[Job(name, seed)] for seed in seeds for name in (*plan.variants, *plan.scratch)]
+        parts = [[Job(name, seed)] for seed in seeds for name in plan.runs]
     if worker >= len(parts):
         raise ConfigError(f"--worker={worker}/{num_workers} has nothing to do: use at most {len(parts)} workers")
     return [job for part in parts[worker::num_workers] for job in part]
+
+
+def sweep_jobs(variant: VariantPlan) -> list[Job]:
+    """Returns the jobs of a variant's sweep, one for each value."""
+    return [Job(variant.name, 0, field, value) for field, values in variant.sweep.items() for value in values]
 
 
 def with_fields(fields: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from typing import Any
 from command.flags import resolve
 from contract.errors import ConfigError
 from data.windows.batches import Batches
+from evaluation.cross_evaluate import RUN_FIELDS, VOCABULARY
 from experiment.experiment import Experiment, make_experiment
 from run.corpus import open_corpora
 from run.restore import check_same_transformer
-from studies.measures import SPLIT, VOCABULARY, FineTuning, Measure, make_measure
+from studies.measures import FineTuning, Measure, make_measure
 from studies.plan import VALIDATION, Plan, PlannedRun, VariantPlan, with_fields
 from studies.study import Budget, Study, Variant
 from workdir.run_config import flatten
@@ -62,7 +63,7 @@ def _plan_variant(
     study: Study, name: str, variant: Variant, measures: Mapping[str, Measure], overrides: Mapping[str, Any]
 ) -> VariantPlan:
     where = f"variant {name}"
-    first = study.compared[0]
+    first = study.first_measure
     if variant.sweep and measures[first].has_text_of_its_own:
         raise ConfigError(
             f"{where} is swept, and the first measure, {first}, reads a text of its own, so the sweep would choose by "
@@ -226,7 +227,7 @@ def fine_tuning_fields(
     """
     run = trained.config
     shared = {f"model.{name}": getattr(trained.model, name) for name in run["model"]}
-    shared |= {f"data.{name}": run["data"][name] for name in (*VOCABULARY, *SPLIT, "cache_dir")}
+    shared |= {f"data.{name}": run["data"][name] for name in (*VOCABULARY, *RUN_FIELDS, "cache_dir")}
     if not trained.model.has_encoder:
         saw_both_sides = any(d.objective.has_inputs and max(d.weight, d.final_weight) > 0 for d in trained.denoisers)
         shared["data.bidirectional_inputs"] = trained.data.bidirectional_inputs and saw_both_sides

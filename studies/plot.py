@@ -41,7 +41,7 @@ Curves = dict[str, tuple[list[float], list[float]]]  # name -> values of the hor
 
 def main() -> None:
     """Reads the command line and writes the figure."""
-    runs = parse_flags(_FLAGS, __doc__, positional=str)
+    runs = parse_flags(_FLAGS, __doc__, positional=True)
     if not runs:
         raise ConfigError("RUN is missing: name the folder of a run, as in python -m train.plot runs/ul2 --out=a.svg")
     plot(runs, _OUT.value, metric=_METRIC.value, split=_SPLIT.value, x=_X.value)
@@ -70,11 +70,7 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "st
         axes.set_xlabel(_AXES[x])
         axes.set_ylabel(f"{'held-out' if split == 'eval' else 'training'} {metric}", parse_math=False)
         axes.grid(alpha=0.3)
-        # Names as they are: matplotlib omits labels that begin with "_" and typesets $...$.
-        legend = axes.legend(axes.get_lines(), [str(k) for k in range(len(curves))])
-        for text, name in zip(legend.get_texts(), curves, strict=True):
-            text.set_parse_math(False)
-            text.set_text(name)
+        axes.legend(axes.get_lines(), [*curves])
 
 
 def import_pyplot() -> Any:

@@ -13,7 +13,6 @@ from studies.analysis import (
     Measured,
     Order,
     analyse,
-    check_same_heldout,
     count_families,
     objectives_differ,
     published_orders,
@@ -40,10 +39,9 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
 
     Equal results give equal files; where only times differ, only the section on times does.
 
-    Raises ConfigError if two runs were scored on different held-out text, and without matplotlib or jinja2.
+    Raises ConfigError without matplotlib or jinja2.
     """
     jinja2 = import_report_libraries()
-    check_same_heldout(results)
     study, figures = results.study, out / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     for old in figures.glob("*.svg"):  # of an earlier report with other figures
@@ -78,7 +76,6 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
         orders=[_order_row(order) for order in orders],
         counts=_count(order.verdict for order in orders),
         sweeps=sweeps,
-        samples=_samples(results),
         variants=[_variant_row(name, results) for name in study.variants],
         values=[
             [
@@ -139,17 +136,6 @@ def _order_row(order: Order) -> list[str]:
     here = order.ours.reason or order.here
     cells = [text(result.source), text(result.metric), *(f"`{name}`" for name in names), there, f"`{result.measure}`"]
     return [*cells, with_interval(order.ours), probability(order.ours.corrected), text(here), order.verdict]
-
-
-def _samples(results: Results) -> list[tuple[str, str]]:
-    """Returns (title, texts) of the first complete run of each variant that has samples."""
-    first = {run.variant: run for run in reversed(results.outcomes) if run.samples}
-    return [
-        (f"{measure}: {name}, seed {first[name].seed}", "\n\n".join(f"prompt: {p}\n{t}" for p, t in texts.items()))
-        for name in results.study.variants
-        if name in first
-        for measure, texts in first[name].samples.items()
-    ]
 
 
 def _variant_row(name: str, results: Results) -> list[str]:

@@ -1,7 +1,7 @@
 """What a study leaves in its folder, and its reader.
 
 DIR/study.json                   a StudyFile: the study and the config of every run, as resolved
-DIR/code/DIGEST.zip              the source code (studies/code.py) with which the study began or was continued
+DIR/code/DIGEST.zip              the source code (source_files) with which the study began or was continued
 DIR/code/VARIANT-seed0.txt       the digests of the code that trained a run
 DIR/runs/VARIANT-seed0/          a run's workdir; VARIANT-seed0-start: of its start; VARIANT-seed0-MEASURE: of a
                                      fine-tuning, and of one without pre-training, VARIANT being no_pretraining
@@ -12,8 +12,12 @@ DIR/report.md, figures/          the report
 
 import contextlib
 import dataclasses
+import hashlib
+import io
 import json
+import math
 import os
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -22,7 +26,6 @@ from contract.errors import ConfigError
 from experiment.config import from_mapping
 from files.atomic import read_json, write_bytes, write_json, write_text
 from files.paths import check_local
-from studies.code import archive_of, digest_of, source_files
 from studies.plan import Job, Plan, jobs_of
 from studies.study import Study
 from workdir.run_config import flatten
@@ -30,7 +33,33 @@ from workdir.workdir import Workdir
 
 T = TypeVar("T")
 _OTHER_OUT = "choose another --out"
-_GREATEST = 1e300
+_ROOT = Path(__file__).parent.parent
+# What trains and measures a run. Configs are not among them: study.json has those of every run, as resolved.
+_PACKAGES = ("cluster", "command", "contract", "data", "evaluation", "experiment", "files", "generate", "huggingface")
+_PACKAGES += ("learners", "models", "objectives", "run", "studies", "train", "workdir")
+
+
+def source_files() -> dict[str, bytes]:
+    """Returns the Python files that train and measure runs: path within the project -> contents."""
+    paths = sorted(path for package in _PACKAGES for path in (_ROOT / package).rglob("*.py"))
+    return {path.relative_to(_ROOT).as_posix(): path.read_bytes() for path in paths}
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """Returns a hash of `source_files`, names included."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, contents in files.items():
+        digest.update(f"{name} {len(contents)}\n".encode() + contents)
+    return digest.hexdigest()
+
+
+def archive_of(files: Mapping[str, bytes]) -> bytes:
+    """Returns a zip file of `source_files`. Equal files give equal archives."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, contents in files.items():
+            out.writestr(zipfile.ZipInfo(name), contents, zipfile.ZIP_DEFLATED)  # without the time of the file
+    return archive.getvalue()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +80,8 @@ class Outcome:
       state: "failed" and "diverged" (its gradients were not finite) are of the last try; "damaged" is an outcome that
         cannot be read; "unfinished" and "missing" have no outcome.
       reason: why the run is not complete, one line.
-      values: measure -> value. A measure without a finite value, such as a loss that was not reached, is absent, and
-        is in `without_value`. A sweep's run has the first measure alone, on validation text.
-      samples: measure -> prompt -> generated text.
+      values: measure -> value. A measure without a finite value is absent. A sweep's run has the first measure alone,
+        on validation text.
       curve: the run's own held-out loss.
       num_params: parameters of the trained model, those of the learner's heads included.
       steps, raw_tokens, flops: totals of the training; of a variant with a start, both stages.
@@ -76,7 +104,6 @@ class Outcome:
     state: Literal["complete", "failed", "diverged", "damaged", "unfinished", "missing"] = "complete"
     reason: str = ""
     values: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    samples: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     curve: Curve = Curve()
     num_params: int = 0
     steps: int = 0
@@ -92,7 +119,6 @@ class Outcome:
     code: str = ""
     measured_by: str = ""
     config_digest: str = ""
-    without_value: Sequence[str] = ()
 
     @property
     def version(self) -> str:
@@ -281,7 +307,7 @@ class StudyFolder:
     def results(self, plan: Plan, command: str, overrides: Mapping[str, Any]) -> Results:
         """Returns what the runs of the study gave. overrides: those of the command line, for the report."""
         jobs = jobs_of(plan)
-        names = [*plan.variants, *plan.scratch]
+        names = [*plan.runs]
         runs = sorted((job for job in jobs if not job.field), key=lambda job: names.index(job.variant))
         outcomes = [self.outcome(job, plan) for job in runs]
         complete = [outcome for outcome in outcomes if outcome.state == "complete"]
@@ -299,7 +325,7 @@ class StudyFolder:
             sweeps=[self.outcome(job, plan) for job in jobs if job.field],
             confounders=plan.confounders,
             scratch=[outcome for outcome in complete if outcome.variant in plan.scratch],
-            scratch_of={variant: one.name for one in plan.scratch.values() for variant in one.variants},
+            scratch_of={variant: one.name for one in plan.scratch.values() for variant in one.shared_by},
         )
 
 
@@ -307,48 +333,22 @@ def _read(cls: type[T], file: Path, remedy: str) -> T:
     """Returns what a study wrote to a JSON file. Raises ConfigError, one line, if it is not of this form."""
     fields = read_json(file, remedy=remedy)
     try:
-        if not _is_finite(fields):
-            raise ConfigError("it has a number that is not finite")
         return from_mapping(cls, fields, "")
-    except (ConfigError, RecursionError) as error:
+    except ConfigError as error:
         message = str(error).replace("config field ", "field ")
         raise ConfigError(f"{file} is damaged, or of another version: {message}: {remedy}") from error
 
 
-def _is_finite(value: Any) -> bool:
-    """Whether all numbers in nested JSON values are finite, as floats too."""
-    if isinstance(value, Mapping):
-        return all(map(_is_finite, value.values()))
-    if isinstance(value, list):
-        return all(map(_is_finite, value))
-    return not isinstance(value, int | float) or -_GREATEST < value < _GREATEST
-
-
 def _problem(outcome: Outcome, job: Job, plan: Plan) -> str:
-    """Returns why an outcome cannot be that of a job of the plan; "" if it can."""
+    """Returns why an outcome cannot be that of a job of the plan; "" if it can. The digest has the job's name."""
     if (outcome.variant, outcome.seed, outcome.field, outcome.value) != (job.variant, job.seed, job.field, job.value):
-        found = f"variant {outcome.variant!r}, seed {outcome.seed}"
-        return f"it is the outcome of {found}" + f", {outcome.field}={outcome.value}" * bool(outcome.field)
-    if outcome.state not in ("complete", "failed", "diverged"):
-        return f"state={outcome.state!r} is never written"
+        return f"it is the outcome of variant {outcome.variant!r}, seed {outcome.seed}"
     if outcome.config_digest != plan.config_digest(job, outcome.swept):
         return "config_digest is not that of the run's config"
-    if outcome.state != "complete":
-        return ""
-    sweep = plan.sweep_of(job.variant)
-    chosen = {job.field: [job.value]} if job.field else sweep
-    if outcome.swept.keys() != chosen.keys() or any(value not in chosen[name] for name, value in outcome.swept.items()):
-        return f"swept={dict(outcome.swept)} is not a value of the sweep"
-    if outcome.heldout_digest != plan.heldout_digest_of(job):
+    if outcome.state == "complete" and outcome.heldout_digest != plan.heldout_digest_of(job):
         return f"heldout_digest={outcome.heldout_digest} is not {plan.heldout_digest_of(job)}, that of the study"
-    if len(set(map(len, vars(outcome.curve).values()))) != 1:
-        return "the lists of its curve have different lengths"
-    measures = plan.measures_of(job)
-    compared = sorted(name for name, measure in measures.items() if measure.is_compared)
-    if sorted([*outcome.values, *outcome.without_value]) != compared:
-        return f"its measures are {sorted([*outcome.values, *outcome.without_value])}, and the study has {compared}"
-    if outcome.samples.keys() != measures.keys() - set(compared):
-        return f"its samples are {[*outcome.samples]}, which the study does not have"
+    if not all(map(math.isfinite, outcome.values.values())):  # a table or a test of NaN says nothing
+        return "it has a number that is not finite"
     return ""
 
 

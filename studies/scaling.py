@@ -3,13 +3,12 @@
     for tokens in 5e5 1e6 2e6 4e6; do
       python -m train.ablate --study=configs/studies/scaling.py --out=studies/scaling_$tokens --budget=$tokens
     done
-    python -m train.scaling --study=configs/studies/scaling.py --out='studies/scaling_*' --figure=scaling.svg
-    python -m train.scaling --advise --flops=1e21
+    python -m train.scaling --study=configs/studies/scaling.py --out='studies/scaling_*'
 
 The variants of the study are sizes, and each folder of --out is the study at another budget. The law is
-L(N, D) = E + A / N^alpha + B / D^beta (Hoffmann et al. 2022, approach 3), with bootstrap intervals. Prints a table to
-standard error and one JSON line to standard output. --advise prints the sizes and tokens that published coefficients
-give for --flops, and those of the study as well if it is named. docs/scaling.md describes the fit.
+L(N, D) = E + A / N^alpha + B / D^beta (studies/scaling_law.py), with bootstrap intervals. Prints a table to standard
+error and one JSON line to standard output. --advise prints the sizes and tokens that published coefficients give for
+--flops, and those of the study as well if it is named. docs/scaling.md describes the fit.
 """
 
 import glob
@@ -19,10 +18,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-import jax
-import numpy as np
 from absl import flags
 from rich.box import SIMPLE
 from rich.console import Console
@@ -31,22 +28,16 @@ from rich.table import Table
 from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from models.parameters import leaf_name
-from models.transformer import Params
 from run.restore import config_for_reading
 from studies.markdown import large
-from studies.plot import check_figure, drawing, import_pyplot
 from studies.results import StudyFolder
 from studies.scaling_law import CONFIDENCE, FLOPS_PER_PARAM_AND_TOKEN, PUBLISHED, Fit, Law, Point, fit, interval
 from studies.study import Study, load_study
 from workdir.run_config import flatten
 from workdir.workdir import Workdir
 
-Count = Literal["total", "non_embedding"]
 CHINCHILLA_TOKENS_PER_PARAM = 20.0  # 1.4T tokens, 70B parameters
 _FITTED_RANGE = (1e18, 1e22)  # FLOPs of nearly all runs of Hoffmann et al. (2022), figure 4
-# The tables of the vocabulary, of positions and of sentence types, and the output table.
-_EMBEDDINGS = re.compile(r"(^|/)(token|position|token_type)_embedder/|(^|/)logits_dense/")
 # Fields in which the runs of one law may differ: those of the size and of the number of tokens, those that change how
 # often a run is evaluated or saved, and those of the machine. Corpora are compared by their contents.
 _MAY_DIFFER = re.compile(
@@ -63,25 +54,23 @@ _MAX_OPTIMUM_RATIO = {"params": 10.0**0.5, "tokens": 10.0**0.5, "tokens_per_para
 
 _FLAGS = flags.FlagValues()
 _STUDY = flags.DEFINE_string("study", None, "Study whose variants are sizes.", _FLAGS)
-_OUT = flags.DEFINE_string(
-    "out", None, "Folders of the study (--out of train.ablate), or globs, separated by commas.", _FLAGS
-)
-_PARAMS = flags.DEFINE_enum(
-    "params", "total", ["total", "non_embedding"], "What N counts: all parameters, or not embeddings.", _FLAGS
-)
+_OUT = flags.DEFINE_list("out", [], "Folders of the study (--out of train.ablate), or globs.", flag_values=_FLAGS)
 _FLOPS = flags.DEFINE_float(
-    "flops", None, "Budget of the optimum. Default: that of the largest run.", flag_values=_FLAGS
+    "flops", None, "Budget of the optimum. Default: that of the largest run.", lower_bound=1.0, flag_values=_FLAGS
 )
-_FIGURE = flags.DEFINE_string("figure", None, "File for the iso-FLOP curves: .svg, .png or .pdf.", _FLAGS)
 _ADVISE = flags.DEFINE_boolean("advise", False, "Also say what published coefficients give for --flops.", _FLAGS)
 
 
 def main() -> None:
     """Prints the fit, the advice or both."""
     parse_flags(_FLAGS, __doc__)
-    _check_flags()
-    console, line, warnings = Console(stderr=True), dict[str, Any](), list[str]()
-    rows = {}
+    if _STUDY.value is None and not _ADVISE.value:
+        raise ConfigError(
+            "--study is missing: write --study=configs/studies/scaling.py --out=DIR, or --advise --flops=1e21"
+        )
+    if _ADVISE.value and _FLOPS.value is None:
+        raise ConfigError("--advise needs --flops: for example --flops=1e21")
+    console, line, rows, warnings = Console(stderr=True), dict[str, Any](), {}, list[str]()
     if _ADVISE.value:
         rows = advice(_FLOPS.value)
         line["published"] = dict(rows)
@@ -91,41 +80,19 @@ def main() -> None:
                 f"extrapolation: the published coefficients are of runs of about {low:.0e} to {high:.0e} FLOPs"
             )
     if _STUDY.value is not None:
-        points, left_out = read_points(load_study(_STUDY.value), folders_of(_OUT.value), _PARAMS.value)
-        result = fit(points)
-        fields = fit_fields(points, result, _FLOPS.value)
-        line |= {"study": _STUDY.value, "params": _PARAMS.value} | fields
+        points, left_out = read_points(load_study(_STUDY.value), folders_of(_OUT.value))
+        fields = fit_fields(points, fit(points), _FLOPS.value)
+        line |= {"study": _STUDY.value} | fields
         warnings += [f"not in the fit: {text}" for text in left_out]
         warnings += warnings_of(fields)
         console.print(fit_table(fields))
         if fields["optimum"]["tokens_per_param"]["determined"]:
-            params, tokens = (fields["optimum"][name]["value"] for name in ("params", "tokens"))
-            rows[_STUDY.value] = {"params": params, "tokens": tokens, "tokens_per_param": tokens / params}
-        if _FIGURE.value is not None:
-            draw(points, result, _FIGURE.value)
+            rows[_STUDY.value] = _sizes(*(fields["optimum"][name]["value"] for name in ("params", "tokens")))
     if _ADVISE.value:
         console.print(_advice_table(_FLOPS.value, rows))
     for text in warnings:
         print(f"warning: {text}", file=sys.stderr, flush=True)
     print(json.dumps(line | {"warnings": warnings}))
-
-
-def _check_flags() -> None:
-    if _STUDY.value is None and not _ADVISE.value:
-        raise ConfigError(
-            "--study is missing: write --study=configs/studies/scaling.py --out=DIR, or --advise --flops=1e21"
-        )
-    if _STUDY.value is not None and _OUT.value is None:
-        raise ConfigError("--out is missing: name the folders of the study, as in --out='studies/scaling_*'")
-    for flag in (_OUT, _FIGURE):
-        if _STUDY.value is None and flag.value is not None:
-            raise ConfigError(f"--{flag.name}={flag.value} needs --study: name the study, or remove --{flag.name}")
-    if _ADVISE.value and _FLOPS.value is None:
-        raise ConfigError("--advise needs --flops: for example --flops=1e21")
-    if _FLOPS.value is not None and not 0 < _FLOPS.value < math.inf:
-        raise ConfigError(f"--flops={_FLOPS.value:g} must be above 0 and finite")
-    if _FIGURE.value is not None:
-        check_figure(_FIGURE.value, "--figure")
 
 
 def advice(flops: float) -> dict[str, dict[str, float]]:
@@ -138,10 +105,14 @@ def advice(flops: float) -> dict[str, dict[str, float]]:
     for source, law in PUBLISHED.items():
         if (optimum := law.optimum(flops)) is None:
             raise ConfigError(f"--flops={flops:g} has no optimum in the range of floats: set a budget such as 1e21")
-        sizes[source] = (optimum.params, optimum.tokens)
+        sizes[source] = _sizes(optimum.params, optimum.tokens)
     params = math.sqrt(flops / FLOPS_PER_PARAM_AND_TOKEN / CHINCHILLA_TOKENS_PER_PARAM)
-    sizes[f"{CHINCHILLA_TOKENS_PER_PARAM:.0f} tokens per parameter"] = (params, CHINCHILLA_TOKENS_PER_PARAM * params)
-    return {source: {"params": n, "tokens": d, "tokens_per_param": d / n} for source, (n, d) in sizes.items()}
+    name = f"{CHINCHILLA_TOKENS_PER_PARAM:.0f} tokens per parameter"
+    return sizes | {name: _sizes(params, CHINCHILLA_TOKENS_PER_PARAM * params)}
+
+
+def _sizes(params: float, tokens: float) -> dict[str, float]:
+    return {"params": params, "tokens": tokens, "tokens_per_param": tokens / params}
 
 
 def _advice_table(flops: float, rows: Mapping[str, Mapping[str, float]]) -> Table:
@@ -153,40 +124,30 @@ def _advice_table(flops: float, rows: Mapping[str, Mapping[str, float]]) -> Tabl
     return table
 
 
-def folders_of(out: str) -> list[str]:
-    """Returns the folders that --out names: folders or globs, separated by commas.
-
-    Raises ConfigError for a name without a folder.
-    """
-    folders = []
-    for name in out.split(","):
-        found = sorted(filter(os.path.isdir, glob.glob(name)))
-        if not found:
-            raise ConfigError(f"--out={name} is not a folder: name the --out of python -m train.ablate")
-        folders += found
-    return list(dict.fromkeys(map(os.path.normpath, folders)))
+def folders_of(names: Sequence[str]) -> list[str]:
+    """Returns the folders that --out names, folders or globs. Raises ConfigError where there is none."""
+    found = [sorted(filter(os.path.isdir, glob.glob(name))) for name in names]
+    if not found or not all(found):
+        raise ConfigError(f"--out={','.join(names)} must name folders: those of --out of python -m train.ablate")
+    return list(dict.fromkeys(os.path.normpath(folder) for folders in found for folder in folders))
 
 
-def read_points(study: Study, folders: Sequence[str], count: Count) -> tuple[list[Point], list[str]]:
+def read_points(study: Study, folders: Sequence[str]) -> tuple[list[Point], list[str]]:
     """Returns the finished runs of `study` in `folders`, and one line for each other run.
 
     A run is finished if its last evaluation is at its last step. That evaluation is the run's only point: with a
     learning rate that falls until the end of a run, the loss in the middle of a long run is higher than that of a run
     which ends there (Hoffmann et al. 2022, section 3.1).
 
-    Raises ConfigError for a folder without runs of the study, and for runs that are not of one law: all their fields
-    but those of _MAY_DIFFER must be equal.
+    Raises ConfigError for a folder that is not a study's, and for runs that are not of one law: all their fields but
+    those of _MAY_DIFFER must be equal.
     """
     points, left_out, first = [], [], None
     sizes: dict[str, int] = {}
-    for folder in folders:
-        runs = [(StudyFolder(folder).workdir(name), name) for name in _names(study, folder)]
-        if not any(workdir.exists for workdir, _ in runs):
-            raise ConfigError(
-                f"--out={folder} has no runs of this study's variants ({', '.join(study.variants)}): run python -m "
-                "train.ablate with the same --study and --out first"
-            )
-        for workdir, name in runs:
+    for folder in map(StudyFolder, folders):
+        seeds = range(folder.study_file().study.seeds)
+        for variant, seed in [(variant, seed) for variant in study.variants for seed in seeds]:
+            workdir = folder.workdir(f"{variant}-seed{seed}")
             try:
                 config, line = _read(workdir)
             except ConfigError as error:
@@ -195,28 +156,9 @@ def read_points(study: Study, folders: Sequence[str], count: Count) -> tuple[lis
             first = first or (workdir, config)
             _check_compares(workdir, config, *first)
             if (key := json.dumps(config["model"])) not in sizes:
-                sizes[key] = count_params(make_experiment(config_for_reading(config)).params_shapes, count)
-            configuration = f"{folder}/{name.rpartition('-seed')[0]}"
-            points.append(Point(configuration, sizes[key], line["raw_tokens"], line["loss"]))
+                sizes[key] = make_experiment(config_for_reading(config)).num_params
+            points.append(Point(f"{folder.path}/{variant}", sizes[key], line["raw_tokens"], line["loss"]))
     return points, left_out
-
-
-def _names(study: Study, folder: str) -> list[str]:
-    seeds = StudyFolder(folder).study_file().study.seeds
-    return [f"{variant}-seed{seed}" for variant in study.variants for seed in range(seeds)]
-
-
-def count_params(shapes: Params, count: Count) -> int:
-    """Returns the number of parameters.
-
-    count: "total", as Hoffmann et al. (2022) count, or "non_embedding", as Kaplan et al. (2020) count: without the
-      tables of tokens, positions and sentence types, and without the output table.
-    """
-    return sum(
-        leaf.size
-        for path, leaf in jax.tree_util.tree_leaves_with_path(shapes)
-        if count == "total" or not _EMBEDDINGS.search(leaf_name(path))
-    )
 
 
 def _read(workdir: Workdir) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -241,7 +183,10 @@ def _check_compares(run: Workdir, config: Mapping[str, Any], first: Workdir, fir
 
 
 def fit_fields(points: Sequence[Point], result: Fit, flops: float | None) -> dict[str, Any]:
-    """Returns the fields of the JSON line of a fit. flops: the budget of the optimum; None: the largest 6 N D."""
+    """Returns the fields of the JSON line of a fit: coefficients, and the lowest loss at a budget, with intervals.
+
+    flops: the budget of the optimum; None: the largest 6 N D.
+    """
     largest = max(point.flops for point in points)
     fields = {
         "runs": len(points),
@@ -257,24 +202,16 @@ def fit_fields(points: Sequence[Point], result: Fit, flops: float | None) -> dic
         fields[name] = _quantity(getattr(result.law, name), values, max_ratio)
     for factor, exponent in (("A", "alpha"), ("B", "beta")):  # a factor has a meaning only with its exponent
         fields[factor]["determined"] &= fields[exponent]["determined"]
-    return fields | {"optimum": optimum_fields(result, flops or largest)}
-
-
-def optimum_fields(result: Fit, flops: float) -> dict[str, Any]:
-    """Returns the size, the tokens, their ratio and the loss of the lowest loss at `flops`, with intervals."""
+    optimum: dict[str, Any] = {"flops": flops or largest}
 
     def value(law: Law, name: str) -> float:
-        optimum = law.optimum(flops)
-        return math.nan if optimum is None else getattr(optimum, name)
+        found = law.optimum(optimum["flops"])
+        return math.nan if found is None else getattr(found, name)
 
-    return {
-        "flops": flops,
-        **{
-            name: _quantity(value(result.law, name), [value(law, name) for law in result.resampled], max_ratio)
-            for name, max_ratio in _MAX_OPTIMUM_RATIO.items()
-        },
-        "chinchilla_tokens_per_param": CHINCHILLA_TOKENS_PER_PARAM,
-    }
+    for name, max_ratio in _MAX_OPTIMUM_RATIO.items():
+        resampled = [value(law, name) for law in result.resampled]
+        optimum[name] = _quantity(value(result.law, name), resampled, max_ratio)
+    return fields | {"optimum": optimum | {"chinchilla_tokens_per_param": CHINCHILLA_TOKENS_PER_PARAM}}
 
 
 def _quantity(value: float, resampled: Sequence[float], max_ratio: float) -> dict[str, Any]:
@@ -313,44 +250,13 @@ def fit_table(fields: Mapping[str, Any]) -> Table:
     for name in ("", "estimate", f"{CONFIDENCE:.0%} interval"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     optimum = fields["optimum"]
-    ratio = f"D / N (Chinchilla: {CHINCHILLA_TOKENS_PER_PARAM:.0f})"
-    labels = {"params": "parameters N", "tokens": "tokens D", "tokens_per_param": ratio, "loss": "loss"}
     quantities = {name: fields[name] for name in _MAX_RATIO}
-    quantities |= {f"{label} at {optimum['flops']:.3g} FLOPs": optimum[name] for name, label in labels.items()}
+    quantities |= {f"{name} at {optimum['flops']:.3g} FLOPs": optimum[name] for name in _MAX_OPTIMUM_RATIO}
     for name, quantity in quantities.items():
         estimate = large(quantity["value"]) if quantity["determined"] else "not determined"
         low, high = ("unbounded" if quantity[end] is None else large(quantity[end]) for end in ("low", "high"))
         table.add_row(name, estimate, f"{low} to {high}")
     return table
-
-
-def draw(points: Sequence[Point], result: Fit, path: str) -> None:
-    """Writes iso-FLOP curves to the file `path`: the loss over N at five budgets C, with D = C / (6 N) tokens.
-
-    The budgets are between the smallest and the largest 6 N D of the runs. A point is a run, in the color of its 6 N D,
-    and a star is the optimum of a budget, where the runs determine it.
-    """
-    pyplot = import_pyplot()
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import LogNorm
-
-    params, losses, budgets = (np.array([getattr(p, name) for p in points]) for name in ("params", "loss", "flops"))
-    norm, colors = LogNorm(budgets.min(), budgets.max()), pyplot.colormaps["viridis"]
-    sizes = np.geomspace(params.min() / 2, params.max() * 2, 400)
-    with drawing(path, "--figure", figsize=(6.4, 4.4)) as axes:
-        for budget in np.geomspace(budgets.min(), budgets.max(), 5):
-            curve = result.law.loss(sizes, budget / FLOPS_PER_PARAM_AND_TOKEN / sizes)
-            axes.plot(sizes, curve, color=colors(norm(budget)))
-            optimum = optimum_fields(result, budget)
-            if optimum["tokens_per_param"]["determined"]:
-                size, loss = optimum["params"]["value"], optimum["loss"]["value"]
-                axes.plot(size, loss, "*", color=colors(norm(budget)), markeredgecolor="black", markersize=11)
-        axes.scatter(params, losses, c=colors(norm(budgets)), edgecolors="black", linewidths=0.6, zorder=3)
-        margin = 0.1 * np.ptp(losses)
-        axes.set(xscale="log", xlabel="parameters N", ylabel="held-out loss (nats per token)")
-        axes.set_ylim(losses.min() - margin, losses.max() + margin)
-        axes.grid(alpha=0.3)
-        axes.figure.colorbar(ScalarMappable(norm, colors), ax=axes, label="FLOPs, C = 6 N D")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ The form and the fit are approach 3 of Hoffmann et al. (2022), "Training Compute
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -175,15 +175,11 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 def _check(points: Sequence[Point]) -> None:
     remedy = "run the study at other budgets and name all folders in --out"
-    for values, what, change in (
-        ([point.params for point in points], "sizes", "add variants of other sizes to the study"),
-        ([point.tokens for point in points], "numbers of tokens", remedy),
-    ):
-        if (count := len(named := _distinct(values))) < MIN_DISTINCT:
-            raise ConfigError(
-                f"the runs have {count} different {what} ({', '.join(f'{value:.3g}' for value in named)}), and the fit "
-                f"needs {MIN_DISTINCT} or more: {change}"
-            )
+    counts = {"sizes": _num_distinct(point.params for point in points)}
+    counts["numbers of tokens"] = _num_distinct(point.tokens for point in points)
+    for what, count in counts.items():
+        if count < MIN_DISTINCT:
+            raise ConfigError(f"the runs have {count} different {what}, and the fit needs {MIN_DISTINCT}: {remedy}")
     if (count := len({point.configuration for point in points})) < MIN_CONFIGURATIONS:
         raise ConfigError(
             f"the runs have {count} different pairs of size and tokens, and a fit of five coefficients needs "
@@ -197,13 +193,13 @@ def _check(points: Sequence[Point]) -> None:
         )
 
 
-def _distinct(values: Sequence[float]) -> list[float]:
-    """Returns the sorted values without those within _SAME of the one before."""
+def _num_distinct(values: Iterable[float]) -> int:
+    """Returns the number of values that are not within _SAME of a smaller one."""
     kept: list[float] = []
     for value in sorted(values):
         if not kept or value > kept[-1] * (1 + _SAME):
             kept.append(value)
-    return kept
+    return len(kept)
 
 
 def _draws(points: Sequence[Point], count: int) -> Iterator[np.ndarray]:
@@ -214,8 +210,8 @@ def _draws(points: Sequence[Point], count: int) -> Iterator[np.ndarray]:
     while count:
         indices = np.concatenate([members[i] for i in rng.integers(0, len(names), len(names))])
         drawn = [points[i] for i in indices]
-        sizes, tokens = _distinct([point.params for point in drawn]), _distinct([point.tokens for point in drawn])
-        if min(len(sizes), len(tokens)) >= MIN_DISTINCT:
+        sizes, tokens = (_num_distinct(getattr(point, name) for point in drawn) for name in ("params", "tokens"))
+        if min(sizes, tokens) >= MIN_DISTINCT:
             count -= 1
             yield indices
 

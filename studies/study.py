@@ -11,7 +11,7 @@ from typing import Any, Literal
 from contract.errors import ConfigError
 from experiment.config import from_mapping
 
-_NAMES = {"variant": re.compile(r"[a-z0-9][a-z0-9_]*"), "measure": re.compile(r"[a-z][a-z0-9_]*")}
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 _RESERVED = ("main", "start", "sweep")  # what study.json names next to the fine-tunings of measures
 _MOST_SEEDS = 1000  # a run after a start and the runs of a sweep have the seeds from here on
 # Fields that the study sets -> what sets them.
@@ -22,10 +22,6 @@ _SET_BY_STUDY = {
     "train.init_from": "a variant's start sets it",
     "data.heldout": "the runs of a sweep are measured on the validation text and all others on the test text",
 }
-# Measures that do not decide about a learning rate: the machine's speed, and one that a run may not have.
-_NO_SCORE = ("throughput", "tokens_to_loss")
-# Measures that are no success rate: not of one run's quality.
-_NO_SUCCESS = ("throughput", "samples")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +70,8 @@ class Study:
 
     Attributes:
       name: of the file, such as "masking_rate".
-      measures: name -> fields. `kind` is one of studies/measures.py, `better` is "higher" or "lower"; samples have
-        no `better`. A success rate has `success_at` (configs.studies.base.success_rate).
+      measures: name -> fields. `kind` is one of studies/measures.py, `better` is "higher" or "lower". A
+        success rate has `success_at` (configs.studies.base.success_rate).
       sweep: that of all variants, whose own field `sweep` has it too.
     """
 
@@ -95,9 +91,9 @@ class Study:
     sweep: dict[str, Any]
 
     @property
-    def compared(self) -> tuple[str, ...]:
-        """The measures that have a value, in order."""
-        return tuple(name for name, fields in self.measures.items() if fields["kind"] != "samples")
+    def first_measure(self) -> str:
+        """The measure that decides about the values of sweeps."""
+        return next(iter(self.measures))
 
     def config_of(self, variant: str) -> str:
         """The config file, with preset, of a variant."""
@@ -160,8 +156,7 @@ def with_changes(study: Study, *, seeds: int | None, budget: float | None) -> St
         study = dataclasses.replace(study, seeds=seeds)
     if budget is not None:
         study = dataclasses.replace(study, budget=Budget(study.budget.unit, budget))
-    _refuse(not 1 <= study.seeds <= _MOST_SEEDS, "", f"--seeds={study.seeds} must be 1 to {_MOST_SEEDS}")
-    _refuse(not 0 < study.budget.amount < float("inf"), "", f"--budget={budget} must be above 0 and finite")
+    _check_size(study, "the command line")
     return study
 
 
@@ -177,63 +172,55 @@ def _refuse(is_wrong: bool, where: str, message: str) -> None:
         raise ConfigError(f"{where}: {message}" if where else message)
 
 
+def _check_size(study: Study, where: str) -> None:
+    _refuse(not 1 <= study.seeds <= _MOST_SEEDS, where, f"seeds={study.seeds} must be 1 to {_MOST_SEEDS}")
+    amount = study.budget.amount
+    _refuse(not 0 < amount < math.inf, where, f"the budget, {amount}, must be above 0 and finite")
+
+
 def _check(study: Study, where: str) -> None:
     """Raises ConfigError for a study that cannot work, as far as its own fields show it."""
     for kind, names in (("variant", study.variants), ("measure", study.measures)):
         for name in names:
-            first = ", and no digit first" * (kind == "measure")
-            message = f"{kind} {name!r} must have lower-case letters, digits and underscores only{first}"
-            _refuse(not _NAMES[kind].fullmatch(name), where, message)
+            message = f"{kind} {name!r} must have lower-case letters, digits and underscores only"
+            _refuse(not _NAME.fullmatch(name), where, message)
     count = len(study.variants)
     _refuse(count < 2, where, f"a study needs two variants or more, and this one has {count}")
     unknown = study.baseline not in study.variants
     _refuse(unknown, where, f"baseline={study.baseline!r} is not a variant: use {', '.join(study.variants)}")
-    _refuse(not 1 <= study.seeds <= _MOST_SEEDS, where, f"seeds={study.seeds} must be 1 to {_MOST_SEEDS}")
-    amount = study.budget.amount
-    _refuse(not 0 < amount < float("inf"), where, f"budget.amount={amount} must be above 0 and finite")
+    _check_size(study, where)
     check_overrides(study.overrides, where)
+    _refuse(not study.measures, where, "measures must contain one or more")
     for name, fields in study.measures.items():
-        if "success_at" in fields:
-            at = fields["success_at"]
-            is_right = isinstance(at, float) and math.isfinite(at) and fields.get("kind") not in _NO_SUCCESS
-            _refuse(not is_right, where, f"measure {name}: success_rate needs a measure of quality and a finite at")
+        is_speed = "success_at" in fields and fields["kind"] == "throughput"
+        _refuse(is_speed, where, f"measure {name}: success_rate needs a measure of quality")
         message = f"measure {name!r} must have another name: study.json has a run or a field of this name"
         _refuse(name in _RESERVED, where, message)
-        only, overrides = fields.get("only", ()), fields.get("overrides", {})
-        made = isinstance(fields.get("kind"), str) and isinstance(only, list | tuple) and isinstance(overrides, dict)
-        _refuse(not made, where, f"measure {name} must be made by a function of configs/studies/base.py")
-        check_overrides({"data.heldout"} & overrides.keys(), f"{where}: measure {name}")
-        unknown = [variant for variant in only if variant not in [*study.variants]]
-        _refuse(bool(unknown), where, f"measure {name}: only={tuple(only)} has {unknown}, no variants of the study")
-        lacks = f"measure {name}: only={tuple(only)} must have the baseline {study.baseline!r} and another variant"
-        _refuse(bool(only) and (study.baseline not in only or len(only) == 1), where, lacks)
-    _refuse(not study.compared, where, "measures must contain one that is not of kind 'samples'")
+        check_overrides({"data.heldout"} & fields.get("overrides", {}).keys(), f"{where}: measure {name}")
+        only = fields.get("only") or tuple(study.variants)
+        is_wrong = study.baseline not in only or len(only) == 1 or not {*only} <= study.variants.keys()
+        lacks = f"must have the baseline {study.baseline!r} and other variants of the study"
+        _refuse(is_wrong, where, f"measure {name}: only={only} {lacks}")
     for name, variant in study.variants.items():
         _check_variant(study, variant, f"{where}: variant {name}")
     for result in study.published:
         source = f"{where}: published, {result.source}"
-        _refuse(any(len(pair) != 2 for pair in result.better_than), source, "better_than must be pairs of variants")
-        _refuse(result.measure not in study.compared, source, f"measure={result.measure!r} is not of the study")
+        _refuse(result.measure not in study.measures, source, f"measure={result.measure!r} is not of the study")
         for name in (*result.values, *(name for pair in result.better_than for name in pair)):
             _refuse(name not in study.variants, source, f"{name!r} is not a variant of the study")
-        _refuse(not 0 <= result.sd < float("inf"), source, f"sd={result.sd} must be 0 or more, and finite")
         lacks = f"values must have the baseline {study.baseline!r}: an order is that of a variant and the baseline"
         _refuse(bool(result.values) and study.baseline not in result.values, source, lacks)
-        empty = not result.values and not result.better_than
-        _refuse(empty, source, "values and better_than are both empty: give one of them, or remove the result")
 
 
-def _check_sweep(sweep: Mapping[str, Any], *, least: int, where: str) -> str:
-    """Returns the field of a sweep. Raises ConfigError unless it is one, with `least` different values or more."""
+def _check_sweep(sweep: Mapping[str, Any], *, least: int, where: str) -> None:
+    """Raises ConfigError unless the sweep is of one field of the optimizer, with `least` different values or more."""
     _refuse(len(sweep) > 1, where, f"sweep has the fields {', '.join(sweep)}: sweep one field")
     [(field, values)] = sweep.items()
     _refuse(not field.startswith("optimizer."), where, f"sweep of {field}: only fields of optimizer can be swept")
-    single = isinstance(values, list | tuple) and all(type(value) in (int, float, str) for value in values)
-    _refuse(not single, where, f"sweep of {field} must be a list of numbers or of texts, not {values!r}")
-    distinct = len(values) >= least and len(set(values)) == len(values)  # 1 and 1.0 are one value
-    count = {2: "two", 3: "three"}[least]
-    _refuse(not distinct, where, f"sweep of {field} must have {count} different values or more, not {values!r}")
-    return field
+    is_list = isinstance(values, list | tuple) and all(type(value) in (int, float, str) for value in values)
+    is_right = is_list and len(values) >= least and len(set(values)) == len(values)  # 1 and 1.0 are one value
+    message = f"sweep of {field} must have {least} different numbers or texts, or more, not {values!r}"
+    _refuse(not is_right, where, message)
 
 
 def _check_variant(study: Study, variant: Variant, where: str) -> None:
@@ -244,11 +231,10 @@ def _check_variant(study: Study, variant: Variant, where: str) -> None:
         _refuse(not 0 < share < 1, where, f"start.share={share} must be above 0 and below 1")
     if not variant.sweep:
         return
-    field = _check_sweep(variant.sweep, least=2, where=where)
+    _check_sweep(variant.sweep, least=2, where=where)
+    [field] = variant.sweep
     _refuse(field in variant.overrides, where, f"{field} is both swept and overridden: remove one")
-    first = study.compared[0]
-    kind, only = study.measures[first]["kind"], study.measures[first].get("only", ())
-    decides = f"is swept, and the first measure, {first}, which decides the sweep,"
-    name = where.rpartition(" ")[2]
-    _refuse(kind in _NO_SCORE, where, f"{decides} is of kind {kind}: put another measure first")
-    _refuse(bool(only) and name not in only, where, f"{decides} is restricted to other variants")
+    first = study.measures[study.first_measure]
+    is_wrong = first["kind"] == "throughput" or bool(first["only"])
+    decides = f"is swept, and the first measure, {study.first_measure}, which decides the sweep,"
+    _refuse(is_wrong, where, f"{decides} must be one of quality and of all variants: put another measure first")

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks import corruption, huggingface, measuring, pipeline, prepare, step
+from benchmarks import corruption, measuring, pipeline, prepare, step
 from benchmarks.measuring import every_variant, named_config
 from contract.errors import ConfigError
 
@@ -81,7 +81,6 @@ def test_full_batches_score_every_position_that_has_logits(architecture, scored,
 
 def test_pipeline_reports_the_median_slowest_and_fastest_run(corpus, monkeypatch, capsys):
     monkeypatch.setattr(pipeline, "ROWS", 2)
-    monkeypatch.setattr(pipeline, "RUNS", 3)
     data = ["--source=text", f"--path={corpus / 'text'}", f"--cache_dir={corpus / 'cache'}"]
     lines = lines_of(pipeline, ["ul2", *data, "--seconds=0.01", "--threads=1"], monkeypatch, capsys)
     assert [line["objective"] for line in lines] == ["ul2"]
@@ -111,19 +110,6 @@ def test_corruption_fills_planned_rows():
     assert len(windows.lengths) == 4 * corruption.ROWS
     assert (batch["encoder_segment_ids"] > 0).mean() > 0.95
     assert (batch["encoder_segment_ids"].max(axis=1) == 4).all()
-
-
-def test_huggingface_compares_both_ways(monkeypatch, capsys):
-    for package in ("torch", "transformers", "safetensors"):
-        pytest.importorskip(package)
-    lines = lines_of(huggingface, ["electra"], monkeypatch, capsys)
-    assert [line["direction"] for line in lines] == ["from", "to"]
-    for line in lines:
-        assert (line["benchmark"], line["class"]) == ("huggingface", "ElectraForPreTraining")
-        assert line["shapes"] == {"logits": [4, 14]} and line["greedy_equal"]
-        assert 0 < line["max_abs_difference"] < 1e-4 < 1 < line["max_abs_logit"]
-    with pytest.raises(ConfigError, match="unknown model 't5': choose from t5_v1_0, "):
-        lines_of(huggingface, ["t5"], monkeypatch, capsys)
 
 
 def test_a_config_name_contains_its_preset_and_unknown_names_raise():
@@ -161,19 +147,6 @@ def _program(order, name, rates):
     )
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (["no-such-program"], "cannot be run"),
-        ([sys.executable, "-c", "raise SystemExit(3)"], "ended with status 3"),
-        ([sys.executable, "-c", "print('fast')"], "printed no JSON line"),
-    ],
-)
-def test_commands_without_a_json_line_raise(command, message):
-    with pytest.raises(ConfigError, match=message):
-        measuring.json_lines(command)
-
-
 def test_prepare_measures_a_run_of_data_prepare(tmp_path, capsys):
     (tmp_path / "text").mkdir()
     for k in range(3):
@@ -182,20 +155,6 @@ def test_prepare_measures_a_run_of_data_prepare(tmp_path, capsys):
     prepare._measure(tmp_path, {"measured": "filter"}, arguments)
     line = json.loads(capsys.readouterr().out)
     assert (line["benchmark"], line["measured"], line["documents"]) == ("prepare", "filter", 1)
-    assert line["removed"] == {"exact_duplicates": 2} and line["mb_per_second"] >= 0 and line["peak_mb"] > 10
+    assert line["mb_per_second"] >= 0 and line["peak_mb"] > 10
     with pytest.raises(ConfigError, match=r"-m data\.prepare .* failed: \['error: .*--filters\.jaccard=2"):
         prepare._measure(tmp_path, {}, [*arguments, "--filters.jaccard=2"])
-
-
-def test_prepare_measures_the_training_of_a_tokenizer(tmp_path, capsys):
-    name = "wordpiece.json"
-    pytest.importorskip("tokenizers")
-    prepare.parse_flags(prepare._FLAGS, "", ["x", "--vocab_size=500", "--training_bytes=20000"])
-    (tmp_path / "text").mkdir()
-    for k in range(30):
-        words = (f"{'abcdefgh'[i % 8]}{'xyzuvw'[i % k]}word{i * k}" for i in range(100) for k in (3, 5))
-        (tmp_path / "text" / f"{k}.txt").write_text(f"{k} " + " ".join(words))
-    prepare._measure_training(tmp_path / name, ["--source=text", f"--path={tmp_path}/text"])
-    line = json.loads(capsys.readouterr().out)
-    assert (line["measured"], line["tokenizer"]) == ("training", name) and (tmp_path / name).exists()
-    assert 10 < line["documents"] < 27 and line["seconds"] > 0 and line["peak_mb"] > 10

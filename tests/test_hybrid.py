@@ -11,9 +11,8 @@ from contract.batch import check_batch
 from experiment.experiment import make_experiment
 from models.transformer import apply, init_params
 from objectives.algebra.sequences import Sequences
-from objectives.objective import InputsTargets, Masked
+from objectives.objective import InputsTargets, Masked, RowShape
 from objectives.rows.layout import decoder_examples, decoder_only
-from objectives.rows.lengths import RowShape
 from run.step import make_eval_step
 from tests.objectives.helpers import vocab
 from tests.small_fields import small_config

@@ -89,13 +89,6 @@ def test_a_run_that_ends_by_itself_is_not_queued_again(status, start, tmp_path):
     assert command == "srun --kill-on-bad-exit=1 python -m train.main --config=x.py"
 
 
-@pytest.mark.parametrize("script", ["slurm.sh", "study_slurm.sh"])
-def test_slurm_signals_the_script_and_may_queue_the_job_again(script):
-    options = [line for line in (ROOT / "launch" / script).read_text().splitlines() if line.startswith("#SBATCH")]
-    assert any("--signal=B:USR1@" in option for option in options)
-    assert any("--requeue" in option for option in options)
-
-
 def test_pods_that_a_signal_stopped_are_started_again():
     """A pod that ends with status 0 is complete for Kubernetes."""
     _, job = yaml.safe_load_all((ROOT / "launch" / "gke_tpu.yaml").read_text())

@@ -44,4 +44,4 @@ def test_every_block_runs_as_written(folder, monkeypatch, capsys):
     assert printed[2].splitlines()[-1] == "1 2.5"
     assert len(names["both"]) == 2 and len(names["filled"].candidates[0]) == 5
     assert names["trained"].step == 4 and os.path.isdir(folder / "runs" / "clm" / "checkpoints" / "4")
-    assert printed[-1] == "workdir=runs/nowhere is not the folder of a run: runs/nowhere/config.json does not exist\n"
+    assert printed[-1] == "--workdir=runs/nowhere is not the folder of a run: runs/nowhere/config.json does not exist\n"

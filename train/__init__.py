@@ -1,3 +1,0 @@
-from command.program import quiet_while_importing
-
-quiet_while_importing()

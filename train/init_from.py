@@ -1,6 +1,7 @@
 """train.init_from: a run that starts with the Transformer of another run, or of a Hugging Face folder."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -30,22 +31,21 @@ from run.restore import load_experiment, load_transformer
 
 # Fields of config.data that determine a vocabulary.
 _VOCABULARY = ("tokenizer", "append_special_tokens", "num_sentinels", "mode_tokens")
-# Fields of config.model with which the same arrays compute something else.
-_MEANING = (
-    "mlp",
-    "positions",
-    "relative_num_buckets",
-    "relative_max_distance",
-    "rope_theta",
-    "norm",
-    "norm_position",
-    "norm_epsilon",
-    "num_heads",
-    "scale_logits",
-    "scale_attention",
-)
-# Of these, those that only one kind of positions reads.
-_ONLY_WITH = {"relative_num_buckets": "relative", "relative_max_distance": "relative", "rope_theta": "rope"}
+# Fields of config.model with which the same arrays compute something else -> the kind of positions that alone reads the
+# field; "" for all.
+_MEANING = {
+    "mlp": "",
+    "positions": "",
+    "relative_num_buckets": "relative",
+    "relative_max_distance": "relative",
+    "rope_theta": "rope",
+    "norm": "",
+    "norm_position": "",
+    "norm_epsilon": "",
+    "num_heads": "",
+    "scale_logits": "",
+    "scale_attention": "",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,15 +76,12 @@ class Plan:
     """Which arrays of an origin a run takes, and how. Made by `plan_start`.
 
     Attributes:
-      tokens: the rows of tables of tokens that are copied; None: the tables are equal, and copied whole.
-      vocab_axes: name of an array -> the axis of length `model.vocab_size`.
-      position_axes: name of an array -> the axis of positions, of which the first are copied.
+      slices: name of an array -> an axis, and the slices of that axis here and there, int [n], that alone are copied:
+        the rows of common tokens, or the first positions. Other arrays are copied whole.
       notes: a line for each thing that is not a plain copy.
     """
 
-    tokens: SharedTokens | None
-    vocab_axes: dict[str, int]
-    position_axes: dict[str, int]
+    slices: dict[str, tuple[int, np.ndarray, np.ndarray]]
     notes: tuple[str, ...]
 
 
@@ -134,25 +131,26 @@ def plan_start(origin: Origin, experiment: Experiment) -> Plan:
     axes than those of tokens, where a table of positions is shorter, and where a field of the model makes the same
     arrays compute something else.
     """
-    ours = jax.eval_shape(experiment.learner.transformer, experiment.params_shapes)
+    here = _by_name(jax.eval_shape(experiment.learner.transformer, experiment.params_shapes))
+    there = _by_name(origin.shapes)
     vocab_axes = _axes(experiment.model, vocab_size=experiment.model.vocab_size + 1)
     position_axes = _axes(experiment.model, max_length=experiment.model.max_length + 1)
     tokens, notes = _match_vocabularies(origin, experiment)
-    _check_arrays(origin, ours, vocab_axes, position_axes)
+    _check_arrays(origin, here, there, vocab_axes, position_axes)
     _check_meaning(origin, experiment.model)
     notes += _match_decoder_starts(origin, experiment)
     if tokens is None and origin.model.vocab_size != experiment.model.vocab_size:
         texts = token_texts(experiment.tokenizer)  # the same tokens, in tables with different numbers of padding rows
         tokens = match_tokens(texts, texts)
-    rows = {
-        (shape.shape[axis], _leaf(origin.shapes, name).shape[axis])
-        for name, axis in position_axes.items()
-        if (shape := _leaf(ours, name)) is not None
-    }
-    for here, there in rows:
-        if there > here:
-            notes.append(f"{origin.where} has {there} learned positions: the first {here} are copied")
-    return Plan(tokens, vocab_axes, position_axes, tuple(notes))
+    slices = {}
+    if tokens is not None:
+        slices = {name: (axis, tokens.here, tokens.there) for name, axis in vocab_axes.items()}
+    for name in position_axes.keys() & here.keys():
+        length, longer = (arrays[name].shape[position_axes[name]] for arrays in (here, there))
+        if longer > length:
+            slices[name] = (position_axes[name], np.arange(length), np.arange(length))
+            notes.append(f"{origin.where} has {longer} learned positions: the first {length} are copied")
+    return Plan(slices, tuple(dict.fromkeys(notes)))
 
 
 def _match_vocabularies(origin: Origin, experiment: Experiment) -> tuple[SharedTokens | None, list[str]]:
@@ -208,38 +206,37 @@ def _match_decoder_starts(origin: Origin, experiment: Experiment) -> list[str]:
     return []
 
 
-def _check_arrays(origin: Origin, ours: Params, vocab_axes: dict[str, int], position_axes: dict[str, int]) -> None:
-    here, there = array_types(ours), array_types(origin.shapes)
-    differing = []
-    for name in {**here, **there}:
-        if name in here and name in there:
-            shapes = [_leaf(tree, name).shape for tree in (ours, origin.shapes)]
-            if _fits(*shapes, vocab_axes.get(name), position_axes.get(name)):
-                continue
-        differing.append(name)
+def _check_arrays(
+    origin: Origin,
+    here: dict[str, Any],
+    there: dict[str, Any],
+    vocab_axes: dict[str, int],
+    position_axes: dict[str, int],
+) -> None:
+    """Raises ConfigError unless the arrays `there` can start those `here`, both by name."""
+
+    def fits(name: str) -> bool:
+        if name not in here or name not in there or here[name].ndim != there[name].ndim:
+            return False
+        return all(
+            a == b or axis == vocab_axes.get(name) or (axis == position_axes.get(name) and b > a)
+            for axis, (a, b) in enumerate(zip(here[name].shape, there[name].shape, strict=True))
+        )
+
+    differing = [name for name in {**here, **there} if not fits(name)]
     if differing:
-        name = differing[0]
+        name, types_here, types_there = differing[0], array_types(here), array_types(there)
         raise ConfigError(
-            f"{origin.where}: {name} is {there.get(name, 'missing')} in that {origin.kind} and "
-            f"{here.get(name, 'missing')} here, and {len(differing) - 1} more arrays differ: copy the fields of model, "
-            "data.inputs_length and data.targets_length from that run's config.json"
+            f"{origin.where}: {name} is {types_there.get(name, 'missing')} in that {origin.kind} and "
+            f"{types_here.get(name, 'missing')} here, and {len(differing) - 1} more arrays differ: copy the fields of "
+            "model, data.inputs_length and data.targets_length from that run's config.json"
         )
 
 
-def _fits(here: tuple[int, ...], there: tuple[int, ...], vocab_axis: int | None, position_axis: int | None) -> bool:
-    """Returns whether an array of shape `there` can start one of shape `here`."""
-    if len(here) != len(there):
-        return False
-    return all(
-        a == b or axis == vocab_axis or (axis == position_axis and b > a)
-        for axis, (a, b) in enumerate(zip(here, there, strict=True))
-    )
-
-
 def _check_meaning(origin: Origin, model: ModelConfig) -> None:
-    for field in _MEANING:
+    for field, positions in _MEANING.items():
         here, there = getattr(model, field), getattr(origin.model, field)
-        if here != there and _ONLY_WITH.get(field, model.positions) == model.positions:
+        if here != there and positions in ("", model.positions):
             raise ConfigError(
                 f"{origin.where}: model.{field} is {there!r} in that {origin.kind} and {here!r} here, so the same "
                 f"arrays would compute something else: set model.{field}={there!r}"
@@ -248,46 +245,31 @@ def _check_meaning(origin: Origin, model: ModelConfig) -> None:
 
 def _axes(model: ModelConfig, **larger: int) -> dict[str, int]:
     """Returns, by the array's name, the axis that grows with the field of `model` that `larger` sets."""
-    shapes, other = (_init_shapes(one) for one in (model, dataclasses.replace(model, **larger)))
-    axes = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
-        name = leaf_name(path)
-        for axis, (a, b) in enumerate(zip(leaf.shape, _leaf(other, name).shape, strict=True)):
-            if a != b:
-                axes[name] = axis
-    return axes
+    shapes, grown = (
+        _by_name(jax.eval_shape(functools.partial(init_params, config), jax.random.key(0)))
+        for config in (model, dataclasses.replace(model, **larger))
+    )
+    pairs = {name: zip(leaf.shape, grown[name].shape, strict=True) for name, leaf in shapes.items()}
+    return {name: axis for name, sizes in pairs.items() for axis, (a, b) in enumerate(sizes) if a != b}
 
 
-def _init_shapes(model: ModelConfig) -> Params:
-    return jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
-
-
-def _leaf(tree: Params, name: str) -> Any:
-    """Returns the array with this name; None if the tree has none."""
-    for key in name.split("/"):
-        if key not in tree:
-            return None
-        tree = tree[key]
-    return tree
+def _by_name(tree: Params) -> dict[str, Any]:
+    """Returns name -> array."""
+    return {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def _transplant(before: Params, there: Params, plan: Plan) -> Params:
-    """Returns `there`, with the shapes of `before`, whose values stay in the rows that `there` does not have."""
+    """Returns `there`, with the shapes of `before`, whose values stay in the slices that `there` does not have."""
+    arrays = _by_name(there)
 
     def leaf(path: Any, old: Any) -> Any:
         name = leaf_name(path)
-        new = _leaf(there, name)
-        if name in plan.vocab_axes and plan.tokens is not None:
-            return _with_rows(old, new, plan.vocab_axes[name], plan.tokens.here, plan.tokens.there)
-        if new.shape != old.shape:  # learned positions
-            rows = np.arange(old.shape[plan.position_axes[name]])
-            return _with_rows(old, new, plan.position_axes[name], rows, rows)
-        return new
+        return _with_slices(old, arrays[name], *plan.slices[name]) if name in plan.slices else arrays[name]
 
     return jax.tree_util.tree_map_with_path(leaf, before)
 
 
-def _with_rows(old: Any, new: Any, axis: int, here: np.ndarray, there: np.ndarray) -> jax.Array:
+def _with_slices(old: Any, new: Any, axis: int, here: np.ndarray, there: np.ndarray) -> jax.Array:
     """Returns `old` with the slices `here` of `axis` replaced by the slices `there` of `new`, sharded as `old`."""
 
     def replace(old: jax.Array, new: jax.Array) -> jax.Array:

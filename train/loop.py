@@ -16,16 +16,14 @@ from run.memory import resolve_memory, this_machine
 from run.step import TrainState
 from train.display import Display
 from train.recorder import Recorder
-from train.start import check_new_run, check_shared, make_start, restore_newest_intact
+from train.start import check_new_run, check_shared, make_start, make_state, restore_newest_intact
 from train.summary import print_summary
 from workdir.run_config import flatten
 from workdir.trackers import check_trackers
 from workdir.workdir import Workdir
 
 
-def train_and_evaluate(
-    experiment: Experiment, workdir: Workdir | str, *, console: Console | None = None, start_anew: bool = False
-) -> bool:
+def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, console: Console | None = None) -> bool:
     """Trains to `train.steps` or `train.epochs`, from the newest checkpoint in `workdir` if there is one.
 
     Leaves config.json, metrics.jsonl, checkpoints/ and the files of trackers, such as tensorboard/, in `workdir`, which
@@ -35,8 +33,6 @@ def train_and_evaluate(
       experiment: the run's.
       workdir: the folder of the run.
       console: where progress is printed; standard output by default.
-      start_anew: whether a run in `workdir` that has no checkpoint is discarded if it lost its checkpoints or has
-        another config.
 
     Returns whether the run made all of its steps; False after a signal to stop, once its checkpoint is saved. Raises
     ConfigError where the workdir cannot be written, is in use by another process, contains another run or is not that
@@ -58,21 +54,22 @@ def train_and_evaluate(
             check_trackers(experiment.train.trackers)
             check_new_run(workdir)
             lock = stack.enter_context(workdir.lock()) if is_first else None
-        check_shared(workdir, lock)
+        if jax.process_count() > 1:
+            check_shared(workdir, lock)
         with Cluster().check_equal():
-            workdir.check_not_lost(start_anew=start_anew)
+            workdir.check_not_lost()
         checkpoints = stack.enter_context(workdir.checkpoints(keep=experiment.train.keep_checkpoints))
         with Cluster().check_equal() as same_everywhere:
             saved = workdir.config() if checkpoints.steps() else None
             experiment = resolve_memory(experiment, this_machine(), saved=saved)
             run = make_run(experiment, show_progress=console is None)
-            start = make_start(run, workdir, checkpoints, start_anew=start_anew)
+            start = make_start(run, workdir, checkpoints)
             same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {
                 "checkpoints": checkpoints.steps(),
                 "model.remat": experiment.model.remat,
                 "train.grad_accum_steps": experiment.train.grad_accum_steps,
             }
-        start, state = restore_newest_intact(run, start)
+        start, state = (restore_newest_intact if start.step else make_state)(run, start)
         if is_first:
             workdir.write_tokenizer(run.experiment.tokenizer)
             workdir.write_config(start.config)
@@ -98,19 +95,28 @@ def train(run: CompiledRun, recorder: Recorder, state: TrainState, start: int, s
         return state
     batches, pending = run.train_batches(start), None
     recorder.restart_clock(start)
-    profile = _Profile(recorder, start, config.profile_steps)
+    # The first step of a start compiles, so the trace begins with the second.
+    traced = range(start + 2, start + 2 + config.profile_steps * (jax.process_index() == 0))
     stop.restart()
     for step in range(start + 1, config.steps + 1):
         began = time.perf_counter()
         batch = next(batches)
         recorder.read(batch, time.perf_counter() - began)
-        profile.before(step)
+        if step in traced[:1]:
+            trace_folder = recorder.workdir.tensorboard
+            if in_bucket(trace_folder):  # the profiler writes to local folders alone
+                trace_folder = tempfile.mkdtemp(prefix="cloze-trace-")
+            jax.profiler.start_trace(trace_folder)
         state, metrics = run.train_step(state, run.to_devices(batch))
         # Report the previous step while the device computes this one, so that the device never waits.
         if pending is not None:
             recorder.report(*pending)
         pending = step, metrics
-        profile.after(step, metrics)
+        if step in traced[-1:]:
+            jax.block_until_ready(metrics)
+            jax.profiler.stop_trace()
+            recorder.display.message(f"steps {traced[0]} to {step} are profiled: tensorboard --logdir={trace_folder}")
+            recorder.restart_clock(step)
         if step == start + 1:
             jax.block_until_ready(metrics)  # exclude compilation from the speed
             recorder.restart_clock(step)
@@ -128,32 +134,3 @@ def train(run: CompiledRun, recorder: Recorder, state: TrainState, start: int, s
         if request == "stop":
             break
     return state
-
-
-class _Profile:
-    """Traces `train.profile_steps` steps for TensorBoard's profile plugin and Perfetto, in process 0 only.
-
-    The first step of a start compiles, so the trace begins with the second.
-    """
-
-    def __init__(self, recorder: Recorder, start: int, steps: int):
-        self._recorder = recorder
-        self._steps = range(start + 2, start + 2 + steps * (jax.process_index() == 0))
-
-    def before(self, step: int) -> None:
-        """Starts the trace if `step` is the first traced step. To be called before the step is dispatched."""
-        if self._steps and step == self._steps[0]:
-            folder = self._recorder.workdir.tensorboard
-            # The profiler writes to local folders alone.
-            self._folder = tempfile.mkdtemp(prefix="cloze-trace-") if in_bucket(folder) else folder
-            jax.profiler.start_trace(self._folder)
-
-    def after(self, step: int, metrics: dict[str, jax.Array]) -> None:
-        """Writes the trace if `step` is the last traced step, once its results are computed."""
-        if self._steps and step == self._steps[-1]:
-            jax.block_until_ready(metrics)
-            jax.profiler.stop_trace()
-            self._recorder.display.message(
-                f"steps {self._steps[0]} to {step} are profiled: tensorboard --logdir={self._folder}"
-            )
-            self._recorder.restart_clock(step)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from absl import flags
 
-from cluster.cluster import Cluster, code_digest
+from cluster.cluster import Cluster
 from cluster.devices import use_compilation_cache
 from command.flags import (
     TRAINING_MEMORY,
@@ -28,9 +28,6 @@ from workdir.run_config import PER_PROCESS, flatten
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run. Default: runs/<config>[-preset].", _FLAGS)
-_START_ANEW = flags.DEFINE_bool(
-    "start_anew", False, "Discard a run in the workdir that has no checkpoint, and start from step 0.", _FLAGS
-)
 _COORDINATOR = flags.DEFINE_string(
     "coordinator_address", None, "host:port of process 0, for a run of several processes.", _FLAGS
 )
@@ -69,9 +66,9 @@ def main() -> None:
             experiment = make_experiment(config)
             fields = flatten(experiment.config)
             same_everywhere |= {name: value for name, value in fields.items() if name not in PER_PROCESS}
-            same_everywhere |= {"code": code_digest(), "jax": jax.__version__, "numpy": np.__version__}
+            same_everywhere |= {"jax": jax.__version__, "numpy": np.__version__}
         workdir = _WORKDIR.value or _default_workdir()
-        is_complete = train_and_evaluate(experiment, workdir, start_anew=_START_ANEW.value)
+        is_complete = train_and_evaluate(experiment, workdir)
     if not is_complete:
         sys.exit(_STOPPED_STATUS.value)
 

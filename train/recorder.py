@@ -2,14 +2,13 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import jax
 import numpy as np
 
 from contract.errors import ConfigError
-from experiment.experiment import Experiment
 from experiment.schedules import make_schedule
 from generate.sample import sample_for_display
 from models.transformer import Params
@@ -17,10 +16,8 @@ from run.compiled_run import CompiledRun
 from run.evaluation import evaluate
 from run.metrics import Totals, grouped, summarize
 from run.step import TrainState
-from train.continued_schedule import how_to_continue
 from train.display import Display
 from train.start import Start
-from train.summary import print_shares
 from workdir.metrics import MetricsWriter
 
 
@@ -51,10 +48,10 @@ class Recorder:
         self._totals = Totals(
             experiment.tasks_of_denoisers,
             experiment.train_step_flops,
-            run.count_windows,
+            run.train_dataset.count_windows,
             start.counters,
             corpora=experiment.tasks_of_corpora,
-            epoch_tokens=run.epoch_tokens,
+            epoch_tokens=run.train_dataset.epoch_tokens,
         )
         self._writer = MetricsWriter(start.workdir, start.config, resume_step=start.step, warn=display.warn)
         for address in self._writer.addresses:
@@ -147,21 +144,19 @@ class Recorder:
         experiment, step = self.run.experiment, int(state.step)
         self._checkpoints.wait()
         self._writer.flush()
-        print_shares(self.run, self._totals, self.display)
         if step < self._config.steps:
             self.display.message(
                 f"stopped at step {step}; its checkpoint is saved. To continue, run the same command again."
             )
             return False
-        evaluations = self.workdir.metrics("eval") if jax.process_index() == 0 else []
-        for warning in final_warnings(experiment, evaluations):
-            self.display.warn(warning)
         sample = sample_for_display(self.run, state.eval_params)
         self.display.message(sample)
         self._writer.write_text(step, "sample", sample)
         self.display.message(f"done: {step} steps; config.json, metrics.jsonl and checkpoints are in {self.workdir}")
-        self.display.message(how_to_continue(experiment))
-        self.display.message(self._next_command())
+        if experiment.learner.language_model(experiment.params_shapes) is None:
+            self.display.message(f"To evaluate: python -m train.evaluate --workdir={self.workdir}")
+        else:
+            self.display.message(f"To sample: python -m train.generate --workdir={self.workdir} --prompt=...")
         return True
 
     def __enter__(self) -> Self:
@@ -169,47 +164,3 @@ class Recorder:
 
     def __exit__(self, error_type: type[BaseException] | None, *_) -> None:
         self._writer.close(failed=error_type is not None)
-
-    def _next_command(self) -> str:
-        """Returns what to run after the training: train.generate, or train.evaluate if it predicts no tokens."""
-        experiment = self.run.experiment
-        if experiment.learner.language_model(experiment.params_shapes) is None:
-            return f"To evaluate: python -m train.evaluate --workdir={self.workdir}"
-        return f"To sample: python -m train.generate --workdir={self.workdir} --prompt=..."
-
-
-def final_warnings(experiment: Experiment, evaluations: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns warnings, one line each, about the held-out losses of a finished run.
-
-    evaluations: the eval lines of its metrics.jsonl.
-
-    Warns of a last held-out loss that is not finite, or above the logarithm of the number of ids in the vocabulary,
-    which is the loss of a model that gives all of them the same probability. Learners that predict no tokens have
-    losses of other units, for which this bound is not checked. Also warns if the first of several evaluations has the
-    lowest loss.
-    """
-    evaluations = [line for line in evaluations if "loss" in line]
-    losses = [math.inf if line["loss"] is None else line["loss"] for line in evaluations]
-    if not losses:
-        return []
-    warnings, first, last = [], evaluations[0]["step"], evaluations[-1]["step"]
-    uniform = math.log(experiment.vocab.size)
-    predicts_tokens = experiment.learner.language_model(experiment.params_shapes) is not None
-    if not math.isfinite(losses[-1]):
-        warnings.append(
-            f"the held-out loss at step {last} is not finite: lower optimizer.learning_rate, lengthen "
-            "optimizer.warmup_steps or set precision=float32"
-        )
-    elif predicts_tokens and losses[-1] > uniform:
-        warnings.append(
-            f"the held-out loss at step {last}, {losses[-1]:.3f}, is above {uniform:.3f}, the logarithm of the "
-            f"vocabulary ({experiment.vocab.size} ids): the model is worse than a uniform guess; lower "
-            "optimizer.learning_rate or lengthen optimizer.warmup_steps"
-        )
-    if len(losses) > 1 and losses[0] < min(losses[1:]):
-        warnings.append(
-            f"the lowest held-out loss, {losses[0]:.3f}, is that of the first evaluation, at step {first}; at step "
-            f"{last} it is {losses[-1]:.3f}: if the training loss falls, train for fewer steps or on more text; if it "
-            "does not, lower optimizer.learning_rate"
-        )
-    return warnings

@@ -2,23 +2,27 @@
 
 import dataclasses
 import gc
+import math
+from collections.abc import Mapping
 from typing import Any
-
-import jax
 
 from cluster.cluster import Cluster
 from contract.errors import ConfigError
 from evaluation.leakage import check_start
+from experiment.config import OptimizerConfig, TrainConfig, from_mapping
+from experiment.experiment import Experiment
+from experiment.schedules import cycles_of, make_schedule
 from huggingface.folder import is_huggingface_folder
 from run.compiled_run import CompiledRun
 from run.step import TrainState
-from train.continued_schedule import check_schedule
 from train.init_from import check_init_from, start_from
 from workdir.checkpoint import Checkpoints, DamagedCheckpointError
 from workdir.run_config import check_same_run
 from workdir.workdir import LOCK_FILE, Workdir
 
 _SHARED_SECONDS = 60.0
+# Of the peak rate, and of the rate: schedules are computed in float32.
+_ROUNDING = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +49,10 @@ def check_new_run(workdir: Workdir) -> None:
 
 
 def check_shared(workdir: Workdir, lock: str | None) -> None:
-    """Raises ConfigError, the same line in all processes, unless their workdirs are one folder. Nothing is written.
+    """Raises ConfigError, the same line in all of several processes, unless their workdirs are one folder.
 
     lock: the id of the lock of process 0, which the other processes must see. They give None.
     """
-    if jax.process_count() == 1:
-        return
     expected = Cluster().all_gather(lock)[0]
     with Cluster().check_equal():
         if not workdir.sees_lock(expected, seconds=_SHARED_SECONDS):
@@ -60,13 +62,11 @@ def check_shared(workdir: Workdir, lock: str | None) -> None:
             )
 
 
-def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints, *, start_anew: bool = False) -> Start:
+def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints) -> Start:
     """Returns the start of `run` in `workdir` from the newest checkpoint, and writes nothing.
 
-    start_anew: whether a run in `workdir` that has no checkpoint may have another config: its metrics are discarded.
-
     Raises ConfigError if the workdir contains another run or an imported model, if the learning rate of a continued run
-    would change without a choice (train/continued_schedule.py), if held-out text of a new run is training text of the
+    would change without a choice (check_schedule), if held-out text of a new run is training text of the
     run that `train.init_from` names, and if that run or folder has another model or vocabulary.
     """
     experiment, step = run.experiment, checkpoints.latest_step() or 0
@@ -79,8 +79,7 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints, *, 
     config = experiment.config | {"corpus": corpus}
     if step:
         saved = workdir.config()
-        changes = check_same_run(saved, config)
-        warnings = [f"the run continues with a changed config: {change}" for change in changes]
+        warnings = [f"the run continues with a changed config: {change}" for change in check_same_run(saved, config)]
         warnings += check_schedule(saved, experiment, step)
     else:
         if workdir.is_imported:
@@ -88,17 +87,14 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints, *, 
                 f"--workdir={workdir} contains a model that train.convert imported, and no run to continue: choose "
                 f"another --workdir, and start from this one with --config.train.init_from={workdir}"
             )
-        if workdir.has_metrics and workdir.metrics() and not start_anew:
-            try:
-                check_same_run(workdir.config(), config)
-            except ConfigError as error:
-                raise ConfigError(f"{error}, or discard its metrics with --start_anew=True") from error
+        if workdir.has_metrics and workdir.metrics():
+            check_same_run(workdir.config(), config)
         warnings = [*check_start(run), *check_init_from(experiment)] if experiment.train.init_from else []
     return Start(workdir, checkpoints, step, config, warnings)
 
 
 def restore_newest_intact(run: CompiledRun, start: Start) -> tuple[Start, TrainState]:
-    """Returns the start and the state of the newest checkpoint that is not damaged; without checkpoints, a new state.
+    """Returns the start and the state of the newest checkpoint that is not damaged. There must be a checkpoint.
 
     Damaged checkpoints are renamed, with a warning in the start: the run will save these steps again. Raises
     ConfigError, and renames nothing, if all of them are damaged.
@@ -118,19 +114,59 @@ def restore_newest_intact(run: CompiledRun, start: Start) -> tuple[Start, TrainS
         ]
         changes = {"step": step, "counters": counters, "origin": f"continuing from step {step}"}
         return dataclasses.replace(start, warnings=[*start.warnings, *warnings], **changes), state
-    if damaged:
-        raise ConfigError(
-            f"all checkpoints of --workdir={start.workdir} are damaged, steps {[step for step, *_ in damaged][::-1]} "
-            f"(of step {damaged[0][0]}: {damaged[0][2]}): restore that folder from a copy, or choose another --workdir"
-        )
-    return _new_state(run, start)
+    raise ConfigError(
+        f"all checkpoints of --workdir={start.workdir} are damaged, steps {[step for step, *_ in damaged][::-1]} "
+        f"(of step {damaged[0][0]}: {damaged[0][2]}): restore that folder from a copy, or choose another --workdir"
+    )
 
 
-def _new_state(run: CompiledRun, start: Start) -> tuple[Start, TrainState]:
-    """Returns a state before the first step, possibly with the Transformer of another run (train.init_from)."""
+def make_state(run: CompiledRun, start: Start) -> tuple[Start, TrainState]:
+    """Returns the start and a state before the first step, possibly with the Transformer of `train.init_from`."""
     state, init_from = run.init_state(), run.experiment.train.init_from
     if not init_from:
         return start, state
     params, step = start_from(run, state.params, init_from)
     origin = f"{'start':>10}  parameters of {init_from}" + ("" if step is None else f", step {step}")
     return dataclasses.replace(start, origin=origin), state.starting_with(params)
+
+
+def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) -> list[str]:
+    """Checks that a run of config `saved` continues after `step` at its learning rate, and returns warnings.
+
+    Another rate at the next update is accepted, with a warning, only where `optimizer.cycles` is set to another value.
+
+    Args:
+      saved: the run's config, as nested dicts, with train.epochs resolved.
+      experiment: of the continued run. It differs from `saved` in workdir.run_config.MAY_CHANGE alone.
+      step: of the checkpoint from which the run continues.
+
+    Raises ConfigError, one line with both rates and the values of `optimizer.cycles` to choose from, for a rate that
+    changes without such a choice; and for fewer steps than the run has made.
+    """
+    optimizer, steps = experiment.optimizer, experiment.train.steps
+    old = from_mapping(OptimizerConfig, saved["optimizer"], "optimizer")
+    old_steps = from_mapping(TrainConfig, saved["train"], "train").steps
+    epochs = experiment.train.epochs
+    length = f"train.epochs={epochs:g}, {steps} steps," if epochs else f"train.steps={steps}"
+    if steps < step:
+        raise ConfigError(
+            f"{length} is below step {step}, from which the run continues: set train.steps={step} or more, or choose "
+            "another --workdir"
+        )
+    rate, new_rate = _rate(old, old_steps, step), _rate(optimizer, steps, step)
+    tolerance = _ROUNDING * optimizer.learning_rate
+    if steps == step or math.isclose(rate, new_rate, rel_tol=_ROUNDING, abs_tol=tolerance):
+        return []
+    change = f"the learning rate after step {step} from {rate:.6g} to {new_rate:.6g}"
+    if optimizer.cycles not in ("", old.cycles):
+        return [f"optimizer.cycles={optimizer.cycles} changes {change}"]
+    cycles, end = old.cycles or f"0-{old_steps}", cycles_of(old, old_steps)[-1].end
+    choices = f"optimizer.cycles={cycles} (the schedule so far, which ends at {_rate(old, old_steps, end):.6g})"
+    if steps > end:
+        choices += f" or {cycles},{end}-{steps} (then a new warm-up and {optimizer.schedule} schedule)"
+    raise ConfigError(f"{length} changes {change}, because the run had {old_steps} steps: set {choices}")
+
+
+def _rate(optimizer: OptimizerConfig, steps: int, step: int) -> float:
+    """Returns the learning rate of the update after `step` updates."""
+    return float(make_schedule(optimizer, steps)(step))

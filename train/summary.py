@@ -1,23 +1,16 @@
 """Prints the summary of a run, with warnings, before the first step."""
 
-import os
-
 import jax
 import numpy as np
 
-from cluster.cluster import gpus_of_node
-from cluster.devices import accelerator_warnings
 from command.program import plural
-from data.tokenizers.specials import appended_names
+from data.tokenizers.base import appended_names
 from data.windows.corpus_statistics import HELDOUT_TOKENS, coverage_warnings, describe_coverage, trigram_loss
 from data.windows.document_filter import describe_excluded
-from data.windows.split import unit_of
-from experiment.config import DataConfig
 from experiment.experiment import Experiment
 from models.placement import platform_of
 from run.compiled_run import CompiledRun, attention_of
 from run.corpus import Corpus, describe_epochs, describe_rates, of_corpus
-from run.metrics import Totals
 from train.display import Display
 
 
@@ -28,23 +21,16 @@ def print_summary(run: CompiledRun, display: Display, workdir: str) -> None:
     for name, value in lines.items():
         display.message(f"{name:>{width}}  {value}")
     corpus_warnings = []
-    fields = run.experiment.data.of_corpora().values()
-    for number, (corpus, own) in enumerate(zip(run.corpora.each, fields, strict=True)):
+    for number, corpus in enumerate(run.corpora.each):
         of, specs = of_corpus(corpus.name), [spec for spec in run.experiment.window_specs if spec.corpus == number]
         for documents in (corpus.train_documents, corpus.heldout_documents):
             for reason in describe_excluded(documents, specs):
                 display.message(f"{'excluded':>{width}}  {of}{reason}")
-        corpus_warnings += [
-            of + line
-            for line in (
-                *_skipped_input_warnings(corpus),
-                *coverage_warnings(corpus.store),
-                *_heldout_share_warnings(corpus, own, specs[0].eos),
-            )
-        ]
+        skipped, uncovered = _skipped_input_warnings(corpus), coverage_warnings(corpus.store, run.experiment.tokenizer)
+        corpus_warnings += [of + line for line in (*skipped, *uncovered)]
         if run.experiment.data.near_duplicates == "keep":
             corpus_warnings += _trained_text_warnings(corpus)
-    for warning in (*run.experiment.warnings, *corpus_warnings, *accelerator_warnings()):
+    for warning in (*run.experiment.warnings, *corpus_warnings):
         display.warn(warning)
 
 
@@ -55,10 +41,8 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
     loss is what a language model must beat to have learned more than spelling.
     """
     experiment, devices = run.experiment, jax.devices()
-    data, model, config = experiment.data, experiment.model, experiment.train
+    data, model, config, optimizer = experiment.data, experiment.model, experiment.train, experiment.optimizer
     processes = f", {jax.process_count()} processes" if jax.process_count() > 1 else ""
-    if devices[0].platform == "gpu":
-        processes += ", {} of the {} GPUs of this node".format(*gpus_of_node(os.environ, jax.local_device_count()))
     mesh = " x ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items())
     targets = f" + {data.targets_length}" if model.architecture == "encoder_decoder" else ""
     accumulation = f", in {config.grad_accum_steps} microbatches" if config.grad_accum_steps > 1 else ""
@@ -66,10 +50,11 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
         "workdir": workdir,
         "devices": f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform}{processes}); mesh {mesh}",
         "model": f"{model.architecture}, {experiment.num_params / 1e6:,.2f}M parameters, {model.dtype}",
-        "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]), run.mesh)),
+        "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]))),
         **_corpus_lines(run),
         "vocabulary": _describe_vocabulary(experiment),
-        "optimizer": _describe_optimizer(experiment),
+        "optimizer": f"{optimizer.name}, learning rate {optimizer.learning_rate:g} after {optimizer.warmup_steps:,} "
+        f"warm-up steps, then {optimizer.schedule}",
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
         "windows": _windows_line(experiment),
     }
@@ -79,8 +64,6 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
         lines["padding"] = f"id {experiment.vocab.pad}, a row added to the vocabulary: {data.tokenizer} has no pad id"
     if experiment.vocab.pad == experiment.vocab.eos:
         lines["padding"] = f"id {experiment.vocab.pad}, which is EOS: data.append_special_tokens=False adds no pad id"
-    if config.ema_decay:
-        lines["average"] = f"evaluations read averaged parameters: train.ema_decay={config.ema_decay:g}"
     if config.epochs:
         lines["steps"] = describe_epochs(experiment, run.train_documents)
     if experiment.learner.language_model(run.state_shapes.params) is not None:
@@ -131,14 +114,6 @@ def _windows_line(experiment: Experiment) -> str:
     return f"{', '.join(found.values())} raw tokens"
 
 
-def _describe_optimizer(experiment: Experiment) -> str:
-    optimizer = experiment.optimizer
-    return (
-        f"{optimizer.name}, learning rate {optimizer.learning_rate:g} after {optimizer.warmup_steps:,} warm-up steps, "
-        f"then {optimizer.schedule}"
-    )
-
-
 def _describe_vocabulary(experiment: Experiment) -> str:
     """Returns the number of ids, and of rows in the embedding tables, which are padded."""
     size, rows = experiment.vocab.size, experiment.model.vocab_size
@@ -168,66 +143,12 @@ def count_text(count: int) -> str:
     return f"{count / 1e6:,.1f}M" if count >= 100_000 else f"{count:,}"
 
 
-def print_shares(run: CompiledRun, totals: Totals, display: Display) -> None:
-    """Prints a table of the shares of denoisers and corpora: as set, and of the examples and raw tokens so far.
-
-    In a run of several corpora also of the windows, and how often each corpus was read. Prints nothing for one denoiser
-    of one corpus, and before the first step.
-    """
-    experiment, shares = run.experiment, totals.shares()
-    if not shares:
-        return
-    first, last = (_set_shares(run, final=final) for final in (False, True))
-    names = [name for name in first if f"example_share/{name}" in shares]
-    width = max(12, *map(len, names))
-    mix_by = experiment.config["objective"].get("mix_by", experiment.data.mix_by)
-    several = experiment.data.sources
-    header = f"{'shares':>{width}}  {'set, by ' + mix_by:>16}" + (f"  {'of windows':>12}" if several else "")
-    header += f"  {'of examples':>12}  {'of raw tokens':>14}" + (f"  {'epochs':>10}" if several else "")
-    display.message(header)
-    for name in names:
-        begin, end = f"{first[name]:.4f}", f"{last[name]:.4f}"
-        as_set = begin if begin == end else f"{begin} to {end}"
-        windows = f"  {shares[f'window_share/{name}']:>12.4f}" if several else ""
-        examples, tokens = (shares[f"{metric}/{name}"] for metric in ("example_share", "token_share"))
-        epochs = f"  {shares[f'epochs/{name}']:>10.4f}" if f"epochs/{name}" in shares else ""
-        display.message(f"{name:>{width}}  {as_set:>16}{windows}  {examples:>12.4f}  {tokens:>14.4f}{epochs}")
-
-
-def _set_shares(run: CompiledRun, *, final: bool) -> dict[str, float]:
-    """Returns the shares of denoisers and corpora that the config sets, at the start or at the end of the run."""
-    experiment, factors = run.experiment, run.corpora.factors
-    weights = [(task.final_weight if final else task.weight) * factors[task.corpus] for task in experiment.tasks]
-    return {name: sum(weights[k] for k in tasks) / sum(weights) for name, tasks in experiment.metric_groups.items()}
-
-
 def _trained_text_warnings(corpus: Corpus) -> list[str]:
     """Returns a warning for each other corpus that trains on held-out text of `corpus`."""
     return [
         f"{count:,} of {len(corpus.heldout_documents):,} held-out documents of corpus {corpus.name!r} are training "
         f"text of corpus {other!r}, so held-out losses may be too low: data.near_duplicates='drop' drops them"
         for other, count in corpus.trained_by.items()
-    ]
-
-
-def _heldout_share_warnings(corpus: Corpus, own: DataConfig, eos: bool) -> list[str]:
-    """Returns a warning where more than twice as much text is held out as set, as in a corpus of few files.
-
-    own: the fields of the corpus.
-    """
-    if corpus.store.is_heldout.any():
-        return []
-    trained, heldout = (int(side.ends(eos)[-1]) for side in (corpus.train_documents, corpus.heldout_documents))
-    share, unit = heldout / (trained + heldout), unit_of(corpus.store, own.split)
-    if share <= 2 * own.heldout_fraction:
-        return []
-    remedy = {"file": "data.split_by='document', ", "label": "another data.split_by, "}.get(unit, "")
-    if unit == "file" and own.document_per == "file":
-        remedy = "data.document_per='line' or 'paragraph' with data.split_by='document', "
-    return [
-        f"{share:.1%} of the tokens are held out, and data.heldout_fraction={own.heldout_fraction:g} is the share of "
-        f"different {unit}s on average, of which there are few or some are large: to train on more, set {remedy}"
-        "another data.split_seed, or held-out text of its own (heldout_path)"
     ]
 
 

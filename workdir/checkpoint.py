@@ -78,10 +78,10 @@ class Checkpoints:
     Args:
       directory: a folder on a file system that all processes share, or in a bucket. Created unless `keep` is None.
       keep: each save deletes all checkpoints except the `keep` newest and the one with the lowest eval loss. None
-        opens `directory` for reading only, possibly during the run: nothing is created or deleted, and `save` raises.
+        opens `directory` for reading only, possibly during the run: nothing is created or deleted.
       after_commit: called after each save in process 0, in another thread.
 
-    Raises ConfigError if `keep` is below 1 or `directory` cannot be written.
+    Raises ConfigError if `directory` cannot be written.
     """
 
     def __init__(
@@ -91,10 +91,6 @@ class Checkpoints:
         keep: int | None,
         after_commit: Callable[[], None] = lambda: None,
     ):
-        if keep is not None and keep < 1:
-            raise ConfigError(
-                f"train.keep_checkpoints={keep} must be 1 or more: a run continues from the newest checkpoint"
-            )
         _print_errors_of_orbax_once()
         self._directory, self._keep, self._after_commit = absolute(directory), keep, after_commit
         self._uploads = self._directory.startswith(_UPLOADED)
@@ -102,8 +98,6 @@ class Checkpoints:
         self._arrays = ocp.PyTreeCheckpointHandler(use_ocdbt=False)
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._pending: concurrent.futures.Future[None] | None = None
-        self._saving = -1  # the newest step that was given to `save`
-        self._eval_losses: dict[int, float] = {}
         if keep is not None:
             by_file = in_bucket(self._directory) and not self._uploads
             mode = ocp.options.AtomicityMode.COMMIT_FILE if by_file else ocp.options.AtomicityMode.ATOMIC_RENAME
@@ -136,12 +130,10 @@ class Checkpoints:
             finite, is never the best.
           counters: the state of run.metrics.Totals, JSON values. The values of process 0 are written.
 
-        Raises ConfigError if the previous save failed, and ValueError if `directory` was opened for reading.
+        Raises ConfigError if the previous save failed.
         """
-        if self._keep is None:
-            raise ValueError(f"{self._directory} was opened for reading: Checkpoints(..., keep=None)")
         self.wait()
-        if step <= max(self._saving, *self.steps(), -1):
+        if step <= max(self.steps(), default=-1):
             return
         state = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jax.numpy.asarray(leaf), state)
         args = ocp.args.Composite(
@@ -150,7 +142,7 @@ class Checkpoints:
         with self._errors_in_one_line():
             copy = tempfile.TemporaryDirectory() if self._uploads else None
             self._checkpointer.save(self._folder(step) if copy is None else os.path.join(copy.name, str(step)), args)
-        self._saving, self._pending = step, self._thread.submit(self._finish, step, copy)
+        self._pending = self._thread.submit(self._finish, step, copy)
 
     def _finish(self, step: int, copy: tempfile.TemporaryDirectory | None) -> None:
         """Waits until a save is on disk, uploads it if it is in the folder `copy`, and deletes old checkpoints."""
@@ -227,20 +219,13 @@ class Checkpoints:
         """Renames the folders of damaged checkpoints, so that runs no longer read them, and returns the new names.
 
         The folder 200 becomes damaged-200, or damaged-200-2 if that exists. Nothing is deleted.
-
-        Raises ConfigError if a folder cannot be renamed.
         """
         names = []
         with Cluster().check_equal():
             for step in steps if jax.process_index() == 0 else ():
                 candidates = (f"damaged-{step}{suffix}" for suffix in ("", *(f"-{n}" for n in range(2, 1000))))
                 names.append(next(name for name in candidates if not exists(os.path.join(self._directory, name))))
-                try:
-                    rename_folder(self._folder(step), os.path.join(self._directory, names[-1]))
-                except OSError as error:
-                    raise ConfigError(
-                        f"checkpoint {self._folder(step)} is damaged and cannot be renamed: {error.strerror}"
-                    ) from error
+                rename_folder(self._folder(step), os.path.join(self._directory, names[-1]))
         return Cluster().all_gather(names)[0]
 
     def _read(self, step: int, wanted: Any, saved: Mapping[str, Mapping[str, str]]) -> Any:
@@ -318,13 +303,11 @@ class Checkpoints:
 
     def _eval_loss(self, step: int) -> float:
         """Returns the eval loss of a checkpoint; infinity if it has none, or is damaged."""
-        if step not in self._eval_losses:
-            try:
-                loss = self._record(step)["eval_loss"]
-            except (ValueError, OSError):
-                loss = None
-            self._eval_losses[step] = math.inf if loss is None else loss
-        return self._eval_losses[step]
+        try:
+            loss = self._record(step)["eval_loss"]
+        except (ValueError, OSError):
+            loss = None
+        return math.inf if loss is None else loss
 
     def _find(self, step: int | None) -> int:
         """Returns `step`, or the newest one, once the save that is being written has ended. Raises ConfigError."""

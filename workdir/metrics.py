@@ -93,7 +93,7 @@ class MetricsWriter:
     @property
     def addresses(self) -> list[str]:
         """Where the trackers show the run, one line each."""
-        return [f"{tracker.name}: {tracker.address}" for tracker in self._trackers if tracker.address]
+        return [tracker.address for tracker in self._trackers if tracker.address]
 
     def write(self, step: int, split: Split, metrics: Mapping[str, Any]) -> None:
         """Writes scalars in their order, at once, so that they survive a kill of the process.
@@ -109,12 +109,13 @@ class MetricsWriter:
             while line:  # a full disk may take a part of a line before it raises OSError
                 line = line[self._lines.write(line) :]
         for tracker in self._trackers:
-            tracker.scalars(int(step), {f"{split}/{name}": float(v) for name, v in values.items() if v is not None})
+            scalars = {f"{split}/{name}": float(v) for name, v in values.items() if v is not None}
+            tracker.call("scalars", int(step), scalars)
 
     def write_text(self, step: int, name: str, text: str) -> None:
         """Writes a text, such as a sample, to the trackers."""
         for tracker in self._trackers:
-            tracker.text(int(step), name, text)
+            tracker.call("text", int(step), name, text)
 
     def flush(self) -> None:
         """Returns once metrics.jsonl has all lines, also in a bucket."""
@@ -131,7 +132,7 @@ class MetricsWriter:
         finally:
             self._lines.close()
             for tracker in self._trackers:
-                tracker.close(failed=failed)
+                tracker.call("close", failed)
             self._lines, self._trackers = None, []
 
     @contextlib.contextmanager

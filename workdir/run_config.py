@@ -9,10 +9,10 @@ from typing import Any
 from configs.base import get_config
 from contract.errors import ConfigError
 from files.atomic import write_json
-from files.paths import check_access, check_path, make_folder, read_text
+from files.paths import check_access, make_folder, read_text
 
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
-#   train.steps, train.epochs, optimizer.cycles: train/continued_schedule.py checks the learning rate after the change.
+#   train.steps, train.epochs, optimizer.cycles: train/start.py checks the learning rate after the change.
 #   train.grad_accum_steps, mesh.*, model.attention, model.remat, model.scan_unroll, loss.chunk_size: a change only
 #     affects the order of summation, so results are equal up to rounding.
 #   train.eval_every may change, but not train.eval_windows: the best checkpoint is that of the lowest eval loss, and
@@ -59,7 +59,6 @@ def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
 
     Tuples become lists. Creates `workdir`. Raises ConfigError if `workdir` cannot be written.
     """
-    check_path(os.fspath(workdir), f"--workdir={workdir}")
     try:
         make_folder(workdir)
         write_json(os.path.join(workdir, "config.json"), config)

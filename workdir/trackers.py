@@ -3,7 +3,6 @@
 A tracker may fail without ending the run, because metrics.jsonl has everything that it shows.
 """
 
-import contextlib
 import dataclasses
 import html
 import importlib.util
@@ -12,10 +11,9 @@ import os
 import sys
 import tempfile
 import textwrap
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,7 +22,21 @@ from contract.errors import ConfigError
 from files.atomic import GrowingObject, read_json, write_json
 from files.paths import exists, in_bucket, make_folder
 
-_START_SECONDS, _WRITE_SECONDS, _CLOSE_SECONDS = 120, 30, 120
+# tensorboardX imports PyTorch where it is installed, for functions that are not used here. That takes seconds.
+_HIDES_TORCH = "torch" not in sys.modules
+if _HIDES_TORCH:
+    sys.modules["torch"] = None  # type: ignore[assignment]
+from tensorboardX import summary  # noqa: E402
+from tensorboardX.event_file_writer import EventsWriter  # noqa: E402
+from tensorboardX.proto.event_pb2 import Event, SessionLog  # noqa: E402
+from tensorboardX.record_writer import register_writer_factory  # noqa: E402
+
+if _HIDES_TORCH:
+    del sys.modules["torch"]
+
+# Before the path of a file in a bucket: tensorboardX's own writers of gs:// and s3:// need further packages, and write
+# the whole file at every event.
+_IN_BUCKET = "cloze"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,31 +53,6 @@ class TrackedRun:
     def name(self) -> str:
         """The name of the workdir with the id, which distinguishes runs in folders of the same name."""
         return f"{os.path.basename(os.path.realpath(self.workdir))}-{self.run_id}"
-
-
-@contextlib.contextmanager
-def _without_torch() -> Iterator[None]:
-    """Within this context `import torch` raises ImportError, unless torch is already imported."""
-    is_imported = "torch" in sys.modules
-    if not is_imported:
-        sys.modules["torch"] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        if not is_imported:
-            del sys.modules["torch"]
-
-
-# tensorboardX imports PyTorch where it is installed, for functions that are not used here. That takes seconds.
-with _without_torch():
-    from tensorboardX import summary
-    from tensorboardX.event_file_writer import EventsWriter
-    from tensorboardX.proto.event_pb2 import Event, SessionLog
-    from tensorboardX.record_writer import register_writer_factory
-
-# Before the path of a file in a bucket: tensorboardX's own writers of gs:// and s3:// need further packages, and write
-# the whole file at every event.
-_IN_BUCKET = "cloze"
 
 
 class _BucketFiles:
@@ -108,11 +95,10 @@ class TensorBoard:
         self._events.flush()
 
     def text(self, step: int, name: str, text: str) -> None:
-        # As a block of code, because TensorBoard shows texts as Markdown.
-        self._write(step, summary.text(name, textwrap.indent(text, "    ", lambda _: True)))
+        self._write(step, summary.text(name, _as_code(text)))
         self._events.flush()
 
-    def close(self, *, failed: bool) -> None:
+    def close(self, failed: bool) -> None:
         self._events.close()
 
     def _write(self, step: int, values: summary.Summary) -> None:
@@ -160,7 +146,7 @@ class WandB:
     def text(self, step: int, name: str, text: str) -> None:
         self._run.log({"step": step, name: self._wandb.Html(f"<pre>{html.escape(text)}</pre>")})
 
-    def close(self, *, failed: bool) -> None:
+    def close(self, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
 
 
@@ -182,9 +168,9 @@ class Trackio:
         self._run.log(dict(values), step=step)
 
     def text(self, step: int, name: str, text: str) -> None:
-        self._run.log({name: self._trackio.Markdown(textwrap.indent(text, "    ", lambda _: True))}, step=step)
+        self._run.log({name: self._trackio.Markdown(_as_code(text))}, step=step)
 
-    def close(self, *, failed: bool) -> None:
+    def close(self, failed: bool) -> None:
         self._run.finish()
 
 
@@ -194,69 +180,43 @@ TRACKERS: dict[str, Callable[[TrackedRun], Any]] = {"tensorboard": TensorBoard, 
 class Guarded:
     """A tracker whose failure does not end the training.
 
-    A call that raises, or takes more than 30 seconds, is reported by `warn` in one line, and the tracker receives
-    nothing more from this start of the run. The next start of the run begins with it again.
-
     Raises ConfigError if the tracker cannot start.
     """
 
     def __init__(self, name: str, run: TrackedRun, warn: Callable[[str], Any]):
-        self.name, self._warn = name, warn
+        self._name, self._warn = name, warn
         try:
-            self._tracker = within(_START_SECONDS, lambda: TRACKERS[name](run))
+            self._tracker = TRACKERS[name](run)
         except Exception as error:
             raise ConfigError(
-                f"train.trackers has {name!r}, which cannot start: {one_line(error)}: remove it from train.trackers, "
+                f"train.trackers has {name!r}, which cannot start: {_one_line(error)}: remove it from train.trackers, "
                 "or see its offline mode in docs/tracking.md"
             ) from error
-        self.address = self._tracker.address
+        self.address = f"{name}: {self._tracker.address}" if self._tracker.address else ""
 
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes finite values, such as {"train/loss": 2.5}."""
-        self._call(f"at step {step}", _WRITE_SECONDS, lambda tracker: tracker.scalars(step, values))
+    def call(self, method: str, *arguments: Any) -> None:
+        """Calls `scalars`, `text` or `close` of the tracker.
 
-    def text(self, step: int, name: str, text: str) -> None:
-        """Writes a text of several lines, to be shown unchanged."""
-        self._call(f"at step {step}", _WRITE_SECONDS, lambda tracker: tracker.text(step, name, text))
-
-    def close(self, *, failed: bool) -> None:
-        """Ends the run in the tracker. failed: whether an error has ended the training."""
-        self._call("at the end of the run", _CLOSE_SECONDS, lambda tracker: tracker.close(failed=failed))
-        self._tracker = None
-
-    def _call(self, when: str, seconds: float, call: Callable[[Any], None]) -> None:
-        tracker = self._tracker
-        if tracker is None:
+        A call that raises is reported by `warn` in one line, and the tracker receives nothing more from this start of
+        the run. The next start of the run begins with it again.
+        """
+        if self._tracker is None:
             return
         try:
-            within(seconds, lambda: call(tracker))
+            getattr(self._tracker, method)(*arguments)
         except Exception as error:
             self._tracker = None
             self._warn(
-                f"the tracker {self.name} failed {when}, and receives nothing more: {one_line(error)}; "
-                "metrics.jsonl is complete"
+                f"the tracker {self._name} failed, and receives nothing more: {_one_line(error)}; metrics.jsonl is "
+                "complete"
             )
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raises ConfigError if a tracker of `train.trackers` is not installed, or lacks what it needs to log in.
-
-    Other processes than 0 pass.
-    """
-    if jax.process_index() != 0:
-        return
+    """Raises ConfigError in process 0, the only one that writes, if a tracker of `train.trackers` is not installed."""
     for name in names:
-        if name != "tensorboard" and importlib.util.find_spec(name) is None:
+        if jax.process_index() == 0 and name != "tensorboard" and importlib.util.find_spec(name) is None:
             raise ConfigError(f"train.trackers has {name!r}, which is not installed: pip install -e '.[{name}]'")
-    if "wandb" in names:
-        import wandb
-
-        settings = wandb.setup(wandb.Settings(silent=True)).settings
-        if settings.mode in ("online", "shared") and not wandb.login(prompt=False, verify=False):
-            raise ConfigError(
-                "train.trackers has 'wandb', which has no API key on this machine: run wandb login, or set "
-                "WANDB_MODE=offline"
-            )
 
 
 def open_trackers(
@@ -273,45 +233,19 @@ def stable_run_id(workdir: str, *, resumes: bool) -> str:
     """Returns the id of a run in its trackers, 8 hexadecimal digits, which tracking.json in its workdir keeps.
 
     resumes: whether the run continues from a checkpoint. A run that starts from step 0 is a new one.
-
-    Raises ConfigError if the file is damaged, and OSError if it cannot be written.
     """
     path = os.path.join(workdir, "tracking.json")
     if resumes and exists(path):
-        run_id = read_json(path, remedy="delete it to continue as a new run in the trackers").get("run_id")
-        if isinstance(run_id, str) and run_id:
-            return run_id
-        raise ConfigError(f"{path} is damaged: delete it to continue as a new run in the trackers")
+        return read_json(path, remedy="delete it to continue as a new run in the trackers")["run_id"]
     run_id = uuid.uuid4().hex[:8]
     write_json(path, {"run_id": run_id})
     return run_id
 
 
-def within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Returns what `call` returns or raises what it raises; TimeoutError after `seconds`, and the call goes on.
-
-    The call is made in a thread that does not keep the program from ending.
-    """
-    outcome: list[tuple[Any, BaseException | None]] = []
-
-    def run() -> None:
-        try:
-            outcome.append((call(), None))
-        except BaseException as error:
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not outcome:
-        raise TimeoutError(f"no answer within {seconds} seconds")
-    [(value, error)] = outcome
-    if error is not None:
-        raise error
-    return value
+def _as_code(text: str) -> str:
+    """Returns `text` as a block of code in Markdown, which TensorBoard and trackio then show unchanged."""
+    return textwrap.indent(text, "    ", lambda _: True)
 
 
-def one_line(error: BaseException) -> str:
-    """Returns the type and the message of an error in one line of at most 300 characters."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    return text if len(text) <= 300 else f"{text[:297]}..."
+def _one_line(error: BaseException) -> str:
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder="...")

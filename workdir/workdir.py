@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import fcntl
-import json
 import os
 import platform
 import time
@@ -24,6 +23,7 @@ from files.paths import (
     is_folder,
     make_folder,
     read_bytes,
+    read_text,
     remove,
 )
 from workdir.checkpoint import Checkpoints
@@ -168,31 +168,15 @@ class Workdir:
         """Whether the run has made all of its steps."""
         return self.has_config and max(self.steps(), default=-1) >= self.config()["train"]["steps"]
 
-    def check_not_lost(self, *, start_anew: bool) -> None:
+    def check_not_lost(self) -> None:
         """Raises ConfigError if a run here has lost its checkpoints, so that starting it again would discard it.
 
         A run that was killed before its first checkpoint starts again from step 0.
-
-        start_anew: whether a run without checkpoints is discarded. Raises ConfigError if it has one.
         """
-        steps = self.steps()
-        if steps and start_anew and not self.is_imported:
+        if exists(self._join(FIRST_CHECKPOINT_MARKER)) and not self.steps():
             raise ConfigError(
-                f"--start_anew=True: --workdir={self} has a checkpoint of step {steps[-1]}: remove the flag to "
-                f"continue from it, or choose another --workdir, or delete {self}"
-            )
-        if steps or start_anew:
-            return
-        lines = self.metrics() if self.has_metrics else []
-        had_checkpoint = exists(self._join(FIRST_CHECKPOINT_MARKER))
-        if had_checkpoint or (lines and not self.has_config):
-            metrics = f" with metrics up to step {max(line['step'] for line in lines)}" if lines else ""
-            lost = f"{self._join('checkpoints')} has no checkpoint any more"
-            raise ConfigError(
-                f"--workdir={self} contains a run{metrics}, but "
-                f"{lost if had_checkpoint else self._join('config.json') + ' does not exist'}: put back what is "
-                f"missing, choose another --workdir, or discard the run: delete {self}, or start from step 0 with "
-                "--start_anew=True"
+                f"--workdir={self} contains a run, but {self._join('checkpoints')} has no checkpoint any more: put it "
+                f"back, choose another --workdir, or delete {self} to discard the run"
             )
 
     def _mark_first_checkpoint(self) -> None:
@@ -230,15 +214,14 @@ class Workdir:
         """
         path, id = self._join(LOCK_FILE), uuid.uuid4().hex[:16]
         since = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-        holder = {"id": id, "host": platform.node(), "process_id": os.getpid(), "since": since}
-        contents = (json.dumps(holder, indent=2) + "\n").encode()
+        holder = f"process {os.getpid()} on {platform.node()}, which started at {since} (lock {id})"
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(_object_lock(path, contents) if in_bucket(path) else _flock(path, contents))
+                stack.enter_context((_object_lock if in_bucket(path) else _flock)(path, holder.encode()))
             except BlockingIOError:
                 remedy = f"if it was killed, delete {path}; otherwise " if in_bucket(path) else ""
                 raise ConfigError(
-                    f"--workdir={self} is in use by {self._holder()}: {remedy}wait for its end, stop it, or choose "
+                    f"--workdir={self} is in use by {read_text(path)}: {remedy}wait for its end, stop it, or choose "
                     "another --workdir"
                 ) from None
             yield id
@@ -249,19 +232,11 @@ class Workdir:
         Network file systems show a new file to other hosts after up to a minute.
         """
         end = time.monotonic() + seconds
-        while id not in self._holder():
+        while not exists(self._join(LOCK_FILE)) or id not in read_text(self._join(LOCK_FILE)):
             if time.monotonic() > end:
                 return False
             time.sleep(0.2)
         return True
-
-    def _holder(self) -> str:
-        """Returns who has or had the lock, in words."""
-        try:
-            holder = json.loads(read_bytes(self._join(LOCK_FILE)))
-            return "process {process_id} on {host}, which started at {since} (lock {id})".format(**holder)
-        except (OSError, ValueError, KeyError, TypeError):
-            return "another process"
 
     def _join(self, *names: str) -> str:
         return os.path.join(self.path, *names)
@@ -269,34 +244,23 @@ class Workdir:
 
 @contextlib.contextmanager
 def _flock(path: str, contents: bytes) -> Iterator[None]:
-    """Holds flock's lock of a local file, which has `contents` meanwhile. Raises BlockingIOError if it is taken."""
+    """Holds flock's lock of a local file, and writes `contents` to it. Raises BlockingIOError if it is taken.
+
+    The file stays: a process that waits for the lock of a deleted file would get one that nobody else sees.
+    """
     end = time.monotonic() + _DYING_SECONDS
-    while True:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror}: choose another --workdir") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                break  # otherwise its last holder has deleted it meanwhile
-        except BlockingIOError:
-            if time.monotonic() > end:
-                os.close(descriptor)
-                raise
-            time.sleep(0.1)
-        except OSError as error:
-            os.close(descriptor)
-            raise ConfigError(f"{path} cannot be locked: {error.strerror}: choose another --workdir") from error
-        os.close(descriptor)
-    try:
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, contents)
+    with open(path, "ab", buffering=0) as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+        file.truncate(0)
+        file.write(contents)
         yield
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -3,14 +3,9 @@
     python -m train.main --config=configs/gym/addition.py:mlm_u --workdir=runs/addition
     python -m train.evaluate --workdir=runs/addition --probe=exact_match
 
-The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/addition.py.
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/drawn.py.
 """
-
-from ml_collections import ConfigDict
 
 from configs.gym.common import gym
 
-
-def get_config(preset: str = "clm") -> ConfigDict:
-    """Returns the experiment of an objective."""
-    return gym(preset, "addition", length=12, answer=4, steps=4000)
+get_config = gym("addition", length=12, answer=4, steps=4000)

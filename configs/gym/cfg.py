@@ -3,14 +3,9 @@
     python -m train.main --config=configs/gym/cfg.py:mlm_u --workdir=runs/cfg
     python -m train.evaluate --workdir=runs/cfg --probe=exact_match
 
-The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/cfg.py.
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/drawn.py.
 """
-
-from ml_collections import ConfigDict
 
 from configs.gym.common import gym
 
-
-def get_config(preset: str = "clm") -> ConfigDict:
-    """Returns the experiment of an objective."""
-    return gym(preset, "cfg", length=32, answer=4, steps=2000)
+get_config = gym("cfg", length=32, answer=4, steps=2000)

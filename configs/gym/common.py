@@ -11,6 +11,7 @@ Presets:
   mlm_u                   masks for a share of the tokens that is drawn for each instance, uniform in [0, 1]
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -32,36 +33,32 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 }
 
 
-def gym(preset: str, path: str, *, length: int, answer: int, steps: int, batch_size: int = 64) -> ConfigDict:
-    """Returns the experiment that trains the objective `preset` on a task.
+def gym(path: str, *, length: int, answer: int, steps: int, batch_size: int = 64) -> Callable[[str], ConfigDict]:
+    """Returns get_config of a task: a preset, one of OBJECTIVES, -> the experiment that trains it on the task.
 
     Args:
-      preset: one of OBJECTIVES.
       path: the task and its sizes, data.path.
       length, answer: tokens of the longest instance, and those of them that span corruption hides. A row has 8 more
         positions, for the special tokens of every objective.
       steps: updates.
       batch_size: rows of a batch; tasks of few instances learn in fewer passes from small ones.
-
-    Raises ValueError for an unknown preset, with the names that exist.
     """
-    if preset not in OBJECTIVES:
-        raise ValueError(f"unknown preset {preset!r}: use {', '.join(map(repr, OBJECTIVES))}")
-    config = base.get_config()
-    config.objective = ConfigDict(OBJECTIVES[preset])
-    if "span" in preset:
-        config.objective.noise_density = answer / length
-        config.objective.mean_noise_span_length = float(answer)
-    config.data.source = "gym"
-    config.data.path = path
-    config.data.documents = "whole" if preset == "sft" else "split"
-    config.data.bidirectional_inputs = preset == "prefix_lm" or "span" in preset
-    config.data.inputs_length = length + 8
-    config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 2})
-    config.model.architecture = "encoder_only" if config.objective.name == "mlm" else "decoder_only"
-    config.loss.z_loss = 0.0
-    config.train.batch_size = batch_size
-    config.train.steps = steps
-    config.train.eval_every = config.train.checkpoint_every = max(steps // 4, 1)
-    config.train.log_every = max(steps // 20, 1)
-    return config
+
+    def get_config(preset: str = "clm") -> ConfigDict:
+        """Returns the experiment of an objective. Raises ValueError for any other preset, with those that exist."""
+        if preset not in OBJECTIVES:
+            raise ValueError(f"unknown preset {preset!r}: use {', '.join(map(repr, OBJECTIVES))}")
+        config = base.get_config()
+        config.objective = ConfigDict(OBJECTIVES[preset])
+        if "span" in preset:
+            config.objective.update(noise_density=answer / length, mean_noise_span_length=float(answer))
+        config.data.update(source="gym", path=path, documents="whole" if preset == "sft" else "split")
+        config.data.update(bidirectional_inputs=preset == "prefix_lm" or "span" in preset, inputs_length=length + 8)
+        config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 2})
+        config.model.architecture = "encoder_only" if config.objective.name == "mlm" else "decoder_only"
+        config.loss.z_loss = 0.0
+        config.train.update(batch_size=batch_size, steps=steps, log_every=max(steps // 20, 1))
+        config.train.eval_every = config.train.checkpoint_every = max(steps // 4, 1)
+        return config
+
+    return get_config

@@ -3,14 +3,9 @@
     python -m train.main --config=configs/gym/mqar.py:mlm_u --workdir=runs/mqar
     python -m train.evaluate --workdir=runs/mqar --probe=exact_match
 
-The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/mqar.py.
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/drawn.py.
 """
-
-from ml_collections import ConfigDict
 
 from configs.gym.common import gym
 
-
-def get_config(preset: str = "clm") -> ConfigDict:
-    """Returns the experiment of an objective."""
-    return gym(preset, "mqar", length=26, answer=4, steps=2000)
+get_config = gym("mqar", length=26, answer=4, steps=2000)

@@ -3,14 +3,9 @@
     python -m train.main --config=configs/gym/relationship.py:mlm_u --workdir=runs/relationship
     python -m train.evaluate --workdir=runs/relationship --probe=exact_match
 
-The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/relationship.py.
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/facts.py.
 """
-
-from ml_collections import ConfigDict
 
 from configs.gym.common import gym
 
-
-def get_config(preset: str = "clm") -> ConfigDict:
-    """Returns the experiment of an objective."""
-    return gym(preset, "relationship", length=11, answer=4, steps=5000, batch_size=16)
+get_config = gym("relationship", length=11, answer=4, steps=5000, batch_size=16)

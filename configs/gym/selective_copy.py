@@ -3,14 +3,9 @@
     python -m train.main --config=configs/gym/selective_copy.py:mlm_u --workdir=runs/selective_copy
     python -m train.evaluate --workdir=runs/selective_copy --probe=exact_match
 
-The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/selective_copy.py.
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/drawn.py.
 """
-
-from ml_collections import ConfigDict
 
 from configs.gym.common import gym
 
-
-def get_config(preset: str = "clm") -> ConfigDict:
-    """Returns the experiment of an objective."""
-    return gym(preset, "selective_copy", length=41, answer=8, steps=2000)
+get_config = gym("selective_copy", length=41, answer=8, steps=2000)

@@ -3,14 +3,9 @@
     python -m train.main --config=configs/gym/star_graph.py:mlm_u --workdir=runs/star_graph
     python -m train.evaluate --workdir=runs/star_graph --probe=exact_match
 
-The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/star_graph.py.
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/drawn.py.
 """
-
-from ml_collections import ConfigDict
 
 from configs.gym.common import gym
 
-
-def get_config(preset: str = "clm") -> ConfigDict:
-    """Returns the experiment of an objective."""
-    return gym(preset, "star_graph", length=32, answer=5, steps=4000)
+get_config = gym("star_graph", length=32, answer=5, steps=4000)

@@ -3,14 +3,9 @@
     python -m train.main --config=configs/gym/sudoku4.py:mlm_u --workdir=runs/sudoku4
     python -m train.evaluate --workdir=runs/sudoku4 --probe=exact_match
 
-The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/sudoku4.py.
+The preset is the objective (configs/gym/common.py); by default CLM. Task and sizes: data/sources/gym/drawn.py.
 """
-
-from ml_collections import ConfigDict
 
 from configs.gym.common import gym
 
-
-def get_config(preset: str = "clm") -> ConfigDict:
-    """Returns the experiment of an objective."""
-    return gym(preset, "sudoku4", length=33, answer=16, steps=4000)
+get_config = gym("sudoku4", length=33, answer=16, steps=4000)

@@ -22,6 +22,9 @@ line, with an optional preset; overrides are {"objective.mask_rate": 0.4}, as in
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+Overrides = Mapping[str, Any] | None  # field -> value
+Names = Sequence[str]  # of variants
+
 
 def study(
     *,
@@ -31,7 +34,7 @@ def study(
     variants: Mapping[str, dict],
     budget: dict[str, Any],
     measures: Mapping[str, dict],
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides = None,
     seeds: int | None = None,
     published: Sequence[dict] = (),
     notes: str = "",
@@ -81,7 +84,7 @@ def study(
 
 
 def variant(
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides = None,
     *,
     config: str = "",
     start: dict[str, Any] | None = None,
@@ -101,7 +104,7 @@ def variant(
     return dict(overrides=dict(overrides or {}), config=config, start=start, sweep=dict(sweep or {}))
 
 
-def stage(config: str, share: float, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def stage(config: str, share: float, overrides: Overrides = None) -> dict[str, Any]:
     """Returns the first part of a variant's training, which has `share` of the budget, above 0 and below 1."""
     return dict(config=config, share=share, overrides=dict(overrides or {}))
 
@@ -117,12 +120,7 @@ def flops(amount: float) -> dict[str, Any]:
 
 
 def heldout_loss(
-    *,
-    config: str = "",
-    overrides: Mapping[str, Any] | None = None,
-    metric: str = "loss",
-    better: str = "lower",
-    only: Sequence[str] = (),
+    *, config: str = "", overrides: Overrides = None, metric: str = "loss", better: str = "lower", only: Names = ()
 ) -> dict[str, Any]:
     """Returns the measure `metric` of train.evaluate, under the run's own config or under a common one.
 
@@ -141,8 +139,8 @@ def probe(
     *,
     better: str = "lower",
     config: str = "",
-    overrides: Mapping[str, Any] | None = None,
-    only: Sequence[str] = (),
+    overrides: Overrides = None,
+    only: Names = (),
     **fields: Any,
 ) -> dict[str, Any]:
     """Returns the measure `metric` of `train.evaluate --probe=NAME`, such as probe("continuation", "bits_per_byte").
@@ -168,9 +166,9 @@ def fine_tuning(
     metric: str = "accuracy",
     *,
     config: str = "configs/classification.py",
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides = None,
     better: str = "higher",
-    only: Sequence[str] = (),
+    only: Names = (),
 ) -> dict[str, Any]:
     """Returns the measure `metric` of the last evaluation of a run of `config` that starts from the variant's run.
 
@@ -194,14 +192,6 @@ def throughput() -> dict[str, Any]:
     return dict(kind="throughput", better="higher")
 
 
-def tokens_to_loss(loss: float) -> dict[str, Any]:
-    """Returns the measure of raw tokens until the held-out loss is `loss`, linear between evaluations.
-
-    A run that does not reach the loss has no value, and the report counts such runs.
-    """
-    return dict(kind="tokens_to_loss", loss=float(loss), better="lower")
-
-
 def success_rate(measure: Mapping[str, Any], at: float) -> dict[str, Any]:
     """Returns the measure of the share of seeds that succeed, for a task that a run learns or does not learn.
 
@@ -209,11 +199,6 @@ def success_rate(measure: Mapping[str, Any], at: float) -> dict[str, Any]:
     are better, and at most `at` where lower ones are. A run that diverged or has no value has failed.
     """
     return dict(measure) | dict(success_at=float(at))
-
-
-def samples(*prompts: str) -> dict[str, Any]:
-    """Returns texts that each run generates greedily from the prompts: shown in the report, not compared."""
-    return dict(kind="samples", prompts=prompts)
 
 
 def published(

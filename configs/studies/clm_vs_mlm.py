@@ -1,4 +1,4 @@
-"""Which objective is best for continuing text, for filling in text, and for classification after fine-tuning?
+"""Which objective is best for continuing text, for filling it in, and for classification?
 
     python -m train.ablate --study=configs/studies/clm_vs_mlm.py --out=studies/clm_vs_mlm
 
@@ -13,19 +13,14 @@ same text, and read the same number of raw tokens. MLM has an encoder's layout; 
 Why this is fair: each measure scores the same held-out text of every run, in the layout that the run was trained for.
 Where it is not fair: rows of 256 positions hold 256 raw tokens of CLM but fewer of span corruption and UL2, because
 inputs and targets share them, so these spend more FLOPs on the same text (the report's curves by FLOPs). In infilling
-MLM sees the number of hidden tokens.
+MLM sees the number of hidden tokens, one mask for each, and the others do not, which favours MLM. In a mixture the
+continuation probe uses the denoiser that continues text, with its mode token; span corruption predicts a continuation
+of 48 tokens, which is longer than its usual spans. Fine-tuning has the attention of training: clm reads the text from
+the left, and the others in both directions.
 """
 
+from configs.studies import common
 from configs.studies.base import published, raw_tokens, study, variant
-from configs.studies.common import (
-    CLASSIFICATION_NOTE,
-    LLAMA_BLOCKS,
-    SHORT_RUNS,
-    classification,
-    continuation,
-    exact_infilling,
-    published_t5gemma,
-)
 
 _DECODER = {"model.architecture": "decoder_only"}
 # The optimizer of the other four. With it, MLM on these blocks has a held-out loss of 1.95 after 480 steps, and of
@@ -36,7 +31,7 @@ _OPTIMIZER = {"optimizer.name": "rms_scaled_adamw", "optimizer.learning_rate": 2
 def get_study():
     """Returns the study."""
     return study(
-        question="Which objective is best for continuing text, for filling it in, and for classification?",
+        **common.described(__doc__, common.CLASSIFICATION_NOTE),
         config="configs/clm.py",
         baseline="span_corruption",
         variants={
@@ -49,12 +44,12 @@ def get_study():
         budget=raw_tokens(1_000_000),
         varies=("model.architecture",),  # MLM predicts in place, the others with a decoder
         measures={
-            **classification(),
-            **continuation(only=("span_corruption", "clm", "prefix_lm", "ul2")),
-            **exact_infilling(only=("span_corruption", "mlm", "ul2")),
+            **common.classification(),
+            **common.continuation(only=("span_corruption", "clm", "prefix_lm", "ul2")),
+            **common.exact_infilling(only=("span_corruption", "mlm", "ul2")),
         },
-        overrides=LLAMA_BLOCKS
-        | SHORT_RUNS
+        overrides=common.LLAMA_BLOCKS
+        | common.SHORT_RUNS
         | {
             "model.num_layers": 4,
             "loss.z_loss": 0.0,
@@ -70,12 +65,6 @@ def get_study():
                 metric="fine-tuned tasks at the end of training, and MNLI",
                 better_than=[("mlm", "clm")],
             ),
-            *published_t5gemma("prefix_lm"),
+            *common.published_t5gemma("prefix_lm"),
         ],
-        notes="Equal parameters of the Transformer and equal raw tokens; not equal FLOPs. In a mixture the "
-        "continuation probe uses the denoiser that continues text, with its mode token. Span corruption predicts "
-        "a continuation of 48 tokens, which is longer than its usual spans. "
-        "In infilling MLM sees the number of hidden tokens, one mask for each, and the others do not, which "
-        "favours MLM. Fine-tuning has the attention of training: clm reads the text from the left, and the others in "
-        "both directions. " + CLASSIFICATION_NOTE,
     )

@@ -41,6 +41,12 @@ T5_BLOCKS = shape(architectures.T5_V1_1["base"])
 LLAMA_BLOCKS = shape(architectures.LLAMA["7b"])
 
 
+def described(docstring: str, *notes: str) -> dict[str, str]:
+    """Returns a study's question and notes: its docstring's first sentence; its last paragraph, followed by `notes`."""
+    paragraphs = [" ".join(paragraph.split()) for paragraph in docstring.strip().split("\n\n")]
+    return dict(question=paragraphs[0].partition("?")[0] + "?", notes=" ".join([paragraphs[-1], *notes]))
+
+
 def classification() -> dict[str, dict[str, Any]]:
     """Returns the measures of classification after fine-tuning: accuracy and macro F1 of held-out texts."""
     return {metric: fine_tuning(metric, overrides=_FINE_TUNING) for metric in ("accuracy", "macro_f1")}
@@ -62,6 +68,16 @@ def infilling(only: Sequence[str] = (), spans: Sequence[int] = (3, 8, 32)) -> di
 def exact_infilling(only: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """Returns the measure of the share of hidden spans of 3 tokens that the model writes exactly; for encoders too."""
     return {"exact_infilling_3": probe("infilling", "spans.3.exact_match", better="higher", only=only, text_only=True)}
+
+
+def published_scores(tables: str, scores: Mapping[str, tuple[float, float]]) -> list[dict[str, Any]]:
+    """Returns T5's scores on GLUE and on SuperGLUE of each variant. tables: of Raffel et al. (2020)."""
+    source = f"Raffel et al. (2020), {tables} (transcribed by a third party; sd of table 1)"
+    glue, superglue = ({name: both[k] for name, both in scores.items()} for k in range(2))
+    return [
+        published(source, measure="accuracy", metric="GLUE", values=glue, sd=0.235),
+        published(source, measure="accuracy", metric="SuperGLUE", values=superglue, sd=0.416),
+    ]
 
 
 def published_t5gemma(prefix_lm: str) -> list[dict[str, Any]]:

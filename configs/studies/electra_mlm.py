@@ -11,17 +11,18 @@
 
 Why this is fair: the encoders that are fine-tuned have equal sizes, all variants have one learning rate, and the budget
 is FLOPs of forward and backward passes, the generator's included: ELECTRA therefore trains on less text. No measure of
-masked tokens is shared, because ELECTRA's generator, which predicts them, is smaller and is not what ELECTRA is for.
+masked tokens is shared, because ELECTRA's generator, which predicts them, is smaller and is not what ELECTRA is for. A
+discriminator this small finds few of the replaced tokens (configs/electra.py), so the published order need not appear.
 """
 
+from configs.studies import common
 from configs.studies.base import flops, published, study, variant
-from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification
 
 
 def get_study():
     """Returns the study."""
     return study(
-        question="Is ELECTRA better than MLM at equal compute?",
+        **common.described(__doc__, common.CLASSIFICATION_NOTE),
         config="configs/electra.py",
         baseline="mlm",
         variants={
@@ -32,16 +33,14 @@ def get_study():
         },
         # 1.2 million raw tokens of MLM.
         budget=flops(5e12),
-        measures=classification(),
-        overrides=SHORT_RUNS,
+        measures=common.classification(),
+        overrides=common.SHORT_RUNS,
         published=[
             published(
                 "google-research/electra, README: Small-OWT, 14M parameters, equal compute",
                 measure="accuracy",
                 metric="MNLI and SST",
                 better_than=[("electra", "mlm")],
-            ),
+            )
         ],
-        notes="Equal FLOPs and an equal encoder; not equal text. A discriminator this small finds few of the replaced "
-        "tokens (configs/electra.py), so the published ordering need not appear. " + CLASSIFICATION_NOTE,
     )

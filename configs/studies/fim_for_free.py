@@ -11,19 +11,20 @@
   infilling_3, _8, _32  of the variants with FIM: bits per byte of one hidden span, in the PSM format
   accuracy, macro_f1    after the same fine-tuning
 
-Why this is fair: all variants have the same decoder, learning rate, rows and raw tokens, and are scored on the same
-tokens. A run's own loss is of reordered documents. Whether FIM is free is the difference of clm and fim_50 in
-left_to_right and continuation.
+Why this is fair: all variants have the same decoder, learning rate, rows and raw tokens, nearly equal FLOPs, and are
+scored on the same tokens. A run's own loss is of reordered documents. Whether FIM is free is the difference of clm and
+fim_50 in left_to_right and continuation. The paper's models are trained long enough that fewer documents in their own
+order do not matter; here there are few documents.
 """
 
+from configs.studies import common
 from configs.studies.base import heldout_loss, published, raw_tokens, study, variant
-from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification, continuation, infilling
 
 
 def get_study():
     """Returns the study."""
     return study(
-        question="Does fill-in-the-middle cost left-to-right quality?",
+        **common.described(__doc__, common.CLASSIFICATION_NOTE),
         config="configs/fim.py",
         baseline="fim_50",
         variants={
@@ -36,11 +37,11 @@ def get_study():
         budget=raw_tokens(1_000_000),
         measures={
             "left_to_right": heldout_loss(config="configs/clm.py"),
-            **continuation(),
-            **infilling(only=("fim_50", "fim_90", "fim_100", "fim_50_psm")),
-            **classification(),
+            **common.continuation(),
+            **common.infilling(only=("fim_50", "fim_90", "fim_100", "fim_50_psm")),
+            **common.classification(),
         },
-        overrides=SHORT_RUNS,
+        overrides=common.SHORT_RUNS,
         published=[
             published(
                 "Bavarian et al. (2022): rates up to 0.9 cost no left-to-right loss, a rate of 1 does",
@@ -48,8 +49,6 @@ def get_study():
                 metric="left-to-right loss",
                 better_than=[("clm", "fim_100"), ("fim_50", "fim_100"), ("fim_90", "fim_100")],
                 better="lower",
-            ),
+            )
         ],
-        notes="Equal parameters and raw tokens, and nearly equal FLOPs. The paper's models are trained long enough "
-        "that fewer documents in their own order do not matter; here there are few documents. " + CLASSIFICATION_NOTE,
     )

@@ -1,4 +1,4 @@
-"""How much of a text should MLM mask, and does BERT's 80/10/10 rule help? Wettig et al. (2023).
+"""How much of a text should masked language modeling mask, and with BERT's 80/10/10 rule or not? Wettig et al. (2023).
 
     python -m train.ablate --study=configs/studies/masking_rate.py --out=studies/masking_rate
 
@@ -12,11 +12,12 @@ replaced by random tokens and 10% are kept. `masks_*` masks all of them.
 Why this is fair: all variants have the same model, learning rate, steps and raw tokens, and are scored on the same
 masked tokens of the same text. A run's own loss would rank low rates first, because they leave more context. Two rates
 of scoring show whether a rate is only best at its own rate. Held-out losses with masks alone favour `masks_*`, which
-never saw anything else; fine-tuning, without masks, does not, so it decides about the rule.
+never saw anything else; fine-tuning, without masks, does not, so it decides about the rule. The published models have
+the size of BERT-large.
 """
 
+from configs.studies import common
 from configs.studies.base import heldout_loss, probe, published, raw_tokens, study, variant
-from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification
 
 RATES = (0.1, 0.15, 0.3, 0.4, 0.5)
 _MASKS_ALONE = {"objective.mask_token_rate": 1.0, "objective.random_token_rate": 0.0}
@@ -32,7 +33,7 @@ def get_study():
         for rate in (0.15, 0.4)
     }
     return study(
-        question="How much of a text should masked language modeling mask, and with BERT's 80/10/10 rule or not?",
+        **common.described(__doc__, common.CLASSIFICATION_NOTE),
         config="configs/mlm.py",
         baseline="bert_15",
         variants={
@@ -43,18 +44,16 @@ def get_study():
         budget=raw_tokens(1_000_000),
         measures={
             **scored_at,
-            **classification(),
+            **common.classification(),
             "infilling_3": probe("infilling", "spans.3.masked_bits_per_byte", text_only=True),
         },
-        overrides=SHORT_RUNS,
+        overrides=common.SHORT_RUNS,
         published=[
             published(
                 "Wettig et al. (2023), BERT-large, princeton-nlp/DinkyTrain README",
                 measure="accuracy",
                 metric="MNLI",
                 values={"masks_15": 84.2, "masks_40": 84.5, "bert_15": 83.7, "bert_40": 84.3},
-            ),
+            )
         ],
-        notes="All variants are scored on the same held-out text with 15%, and with 40%, of the tokens masked, all by "
-        "[MASK]. The published models have the size of BERT-large. " + CLASSIFICATION_NOTE,
     )

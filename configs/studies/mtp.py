@@ -15,11 +15,12 @@
 Why this is fair: all variants have the same width, learning rate and raw tokens, and only the prediction of the next
 token is scored. heads_2 and clm have equal parameters and nearly equal FLOPs in training, as in Gloeckle et al., but
 heads_2 has one layer fewer at inference. The other variants have clm's model at inference, and more parameters and
-FLOPs in training.
+FLOPs in training. Published gains are of models of billions of parameters; at about 300 million there is little or
+none, so none is expected here. No published number is compared.
 """
 
+from configs.studies import common
 from configs.studies.base import heldout_loss, raw_tokens, study, variant
-from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification, continuation
 
 _MTP = "configs/multi_token_prediction.py"
 
@@ -27,7 +28,7 @@ _MTP = "configs/multi_token_prediction.py"
 def get_study():
     """Returns the study."""
     return study(
-        question="Does predicting several tokens ahead help?",
+        **common.described(__doc__, common.CLASSIFICATION_NOTE),
         config="configs/clm.py",
         baseline="clm",
         variants={
@@ -40,11 +41,8 @@ def get_study():
         budget=raw_tokens(1_000_000),
         measures={
             "left_to_right": heldout_loss(config="configs/clm.py"),
-            **continuation(),
-            **classification(),
+            **common.continuation(),
+            **common.classification(),
         },
-        overrides=SHORT_RUNS,
-        notes="Equal raw tokens. heads_2 has the parameters of clm; the others have more in training. Published gains "
-        "are of models of billions of parameters; at about 300 million there is little or none, so none is expected "
-        "here. No published number is compared. " + CLASSIFICATION_NOTE,
+        overrides=common.SHORT_RUNS,
     )

@@ -15,11 +15,14 @@ Measures:
   accuracy, macro_f1    after the same fine-tuning
 
 Why this is fair: all variants have the same encoder with sentence types, masking of single tokens, learning rate and
-raw tokens; nsp and sop add a classifier of the pair, which its control has too but does not train.
+raw tokens; nsp and sop add a classifier of the pair, which its control has too but does not train. The pair's loss has
+the effect of nsp minus mlm_only, and of sop minus sop_mlm_only; single_texts minus mlm_only is the effect of the pairs.
+Where pair_accuracy is near 0.5, the model has not learned the task, and the study says nothing about its use. No
+published numbers could be confirmed.
 """
 
+from configs.studies import common
 from configs.studies.base import heldout_loss, raw_tokens, study, variant
-from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification
 
 # configs/sop.py masks words as ALBERT does; here all variants mask as BERT does.
 _BERT_MASKS = {"objective.mask_unit": "token", "objective.ngram_weights": (1.0,)}
@@ -28,7 +31,7 @@ _BERT_MASKS = {"objective.mask_unit": "token", "objective.ngram_weights": (1.0,)
 def get_study():
     """Returns the study."""
     return study(
-        question="Does next sentence prediction help, and does sentence order prediction?",
+        **common.described(__doc__, common.CLASSIFICATION_NOTE),
         config="configs/nsp.py",
         baseline="mlm_only",
         variants={
@@ -40,14 +43,11 @@ def get_study():
         },
         budget=raw_tokens(1_000_000),
         measures={
-            **classification(),
+            **common.classification(),
             "mlm_loss": heldout_loss(config="configs/mlm.py", overrides={"data.documents": "split"}),
             "pair_accuracy": heldout_loss(
                 metric="pair_accuracy", better="higher", only=("mlm_only", "nsp", "sop", "sop_mlm_only")
             ),
         },
-        overrides=SHORT_RUNS | {"model.num_token_types": 2, "data.documents": "split"},
-        notes="The pair's loss has the effect of nsp minus mlm_only, and of sop minus sop_mlm_only; single_texts minus "
-        "mlm_only is the effect of the pairs. Where pair_accuracy is near 0.5, the model has not learned the task, and "
-        "the study says nothing about its use. No published numbers could be confirmed. " + CLASSIFICATION_NOTE,
+        overrides=common.SHORT_RUNS | {"model.num_token_types": 2, "data.documents": "split"},
     )

@@ -1,4 +1,4 @@
-"""Which optimizer is best for span corruption, with its learning rate swept first?
+"""Which optimizer is best for span corruption, each with its own learning rate?
 
     python -m train.ablate --study=configs/studies/optimizer.py --out=studies/optimizer
 
@@ -12,11 +12,12 @@ their rates are larger than those of AdamW and Muon.
   throughput    raw tokens per second of training
 
 Why this is fair: everything but the optimizer and the swept rate is equal: parameters, model FLOPs, raw tokens, order
-of data. Model FLOPs do not count the optimizer's own work, of which Muon has the most; throughput does.
+of data. Model FLOPs do not count the optimizer's own work, of which Muon has the most; throughput does. A swept rate at
+the end of its range means that a better one may lie outside.
 """
 
+from configs.studies import common
 from configs.studies.base import heldout_loss, published, raw_tokens, study, throughput, variant
-from configs.studies.common import SHORT_RUNS, infilling
 
 _SCALED_RATES = (5e-3, 1e-2, 2e-2, 4e-2)
 _RATES = (5e-4, 1e-3, 2e-3, 4e-3)
@@ -29,7 +30,7 @@ def _optimizer(name: str, rates: tuple[float, ...]) -> dict:
 def get_study():
     """Returns the study."""
     return study(
-        question="Which optimizer is best for span corruption, each with its own learning rate?",
+        **common.described(__doc__),
         config="configs/span_corruption.py",
         baseline="rms_scaled_adamw",
         variants={
@@ -39,8 +40,8 @@ def get_study():
             "muon": _optimizer("muon", _RATES),
         },
         budget=raw_tokens(1_000_000),
-        measures={"loss": heldout_loss(), **infilling(spans=(8,)), "throughput": throughput()},
-        overrides=SHORT_RUNS,
+        measures={"loss": heldout_loss(), **common.infilling(spans=(8,)), "throughput": throughput()},
+        overrides=common.SHORT_RUNS,
         varies=("optimizer.learning_rate",),  # the rates that an optimizer tries are its own
         published=[
             published(
@@ -58,6 +59,4 @@ def get_study():
                 better="lower",
             ),
         ],
-        notes="Equal parameters, model FLOPs and raw tokens. A swept rate at the end of its range means that a better "
-        "one may lie outside.",
     )

@@ -13,11 +13,13 @@ with a causal prefix, which changes the attention alone. `clm`: no prefix, every
 Why this is fair: all variants have the same decoder of four T5 blocks, learning rate, rows and raw tokens, and are
 scored on the same tokens of the same text. A run's own loss is not comparable, because tokens after a long prefix are
 easier. `continuation` has the split of `fixed_50`; `left_to_right` has that of `clm`. What a larger share of targets
-brings is more predictions from the same text, and the number of scored tokens is in metrics.jsonl.
+brings is more predictions from the same text, and the number of scored tokens is in metrics.jsonl. No published result:
+the numbers of the papers that compare such splits could not be confirmed. Fine-tuning has the attention of training:
+uniform_50_causal and clm read the text from the left, the others in both directions.
 """
 
+from configs.studies import common
 from configs.studies.base import heldout_loss, raw_tokens, study, variant
-from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, T5_BLOCKS, classification, continuation
 
 
 def _split(kind: str, target_fraction: float) -> dict:
@@ -27,7 +29,7 @@ def _split(kind: str, target_fraction: float) -> dict:
 def get_study():
     """Returns the study."""
     return study(
-        question="How much of a text should a prefix LM read, and how much should it predict?",
+        **common.described(__doc__, common.CLASSIFICATION_NOTE),
         config="configs/prefix_lm.py",
         baseline="uniform_50",
         variants={
@@ -42,15 +44,11 @@ def get_study():
         },
         budget=raw_tokens(1_000_000),
         measures={
-            **continuation(),
+            **common.continuation(),
             "left_to_right": heldout_loss(config="configs/clm.py", overrides={"data.documents": "join"}),
-            **classification(),
+            **common.classification(),
         },
-        overrides=T5_BLOCKS
-        | SHORT_RUNS
+        overrides=common.T5_BLOCKS
+        | common.SHORT_RUNS
         | {"model.num_layers": 4, "loss.z_loss": 1e-4, "data.documents": "join", "data.inputs_length": 256},
-        notes="Equal parameters, equal rows and equal raw tokens, and so nearly equal FLOPs. No published result: the "
-        "numbers of the papers that compare such splits could not be confirmed. Fine-tuning has the "
-        "attention of training: uniform_50_causal and clm read the text from the left, the others in both directions. "
-        + CLASSIFICATION_NOTE,
     )

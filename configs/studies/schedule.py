@@ -1,4 +1,4 @@
-"""Which learning-rate schedule is best, with its learning rate swept first?
+"""Which learning-rate schedule is best, each with its own learning rate?
 
     python -m train.ablate --study=configs/studies/schedule.py --out=studies/schedule
 
@@ -10,16 +10,17 @@ comparison does not use; the sweep is in the report.
   infilling_8   bits per byte of one hidden span of 8 tokens
 
 Why this is fair: everything but the schedule and the swept rate is equal: parameters, FLOPs, raw tokens, order of data.
+A swept rate at the end of its range means that a better one may lie outside.
 """
 
+from configs.studies import common
 from configs.studies.base import heldout_loss, published, raw_tokens, study, variant
-from configs.studies.common import SHORT_RUNS, infilling
 
 
 def get_study():
     """Returns the study."""
     return study(
-        question="Which learning-rate schedule is best, each with its own learning rate?",
+        **common.described(__doc__),
         config="configs/span_corruption.py",
         baseline="cosine",
         variants={
@@ -27,8 +28,8 @@ def get_study():
             for name in ("cosine", "linear", "wsd", "inverse_sqrt", "constant")
         },
         budget=raw_tokens(1_000_000),
-        measures={"loss": heldout_loss(), **infilling(spans=(8,))},
-        overrides=SHORT_RUNS,
+        measures={"loss": heldout_loss(), **common.infilling(spans=(8,))},
+        overrides=common.SHORT_RUNS,
         sweep={"optimizer.learning_rate": (1e-2, 2e-2, 4e-2)},
         published=[
             published(
@@ -37,8 +38,6 @@ def get_study():
                 metric="held-out loss on C4",
                 values={"cosine": 1.953, "inverse_sqrt": 2.040},
                 better="lower",
-            ),
+            )
         ],
-        notes="Equal parameters, FLOPs and raw tokens. A swept rate at the end of its range means that a better one "
-        "may lie outside.",
     )

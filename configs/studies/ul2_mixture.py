@@ -22,30 +22,22 @@ Measures:
 
 Why this is fair: all variants have the same model, vocabulary, learning rate, rows and raw tokens, and are scored on
 the same hidden bytes. A run's own loss is over its own denoisers and cannot be compared. Where it is not fair: windows
-differ in length, and so do the numbers of updates and FLOPs (the notes have them). On an encoder-decoder the encoder of
-`clm` reads nothing in training, so the published order of ul2 and clm is compared on the decoder alone.
+differ in length, and so do the numbers of updates and FLOPs for the same text. A difference may come from the number of
+updates. The numbers of the paper's tables could not be confirmed, nor could the shares of its SC + LM and UniLM
+mixtures.
 """
 
+from configs.studies import common
 from configs.studies.base import published, raw_tokens, study, variant
-from configs.studies.common import (
-    CLASSIFICATION_NOTE,
-    SHORT_RUNS,
-    classification,
-    continuation,
-    infilling,
-    published_t5gemma,
-)
 
 _SCLM, _UNILM = "configs/ul2_baselines.py:sclm", "configs/ul2_baselines.py:unilm"
 _DENOISERS = ("r1", "r2", "s", "x1", "x2", "x3", "x4")
-
-
 _UPDATES = {
     "encoder_decoder": "clm, plm and unilm make about 36% more updates than ul2, and no_s 4% fewer. The encoder of clm "
     "reads nothing in training, so its fine-tuned accuracy says little about CLM, and the published order of ul2 and "
-    "clm is compared in ul2_mixture_decoder alone. ",
+    "clm is compared in ul2_mixture_decoder alone.",
     "decoder_only": "clm makes 8% fewer updates than ul2, and sc 2% more. Fine-tuning has the attention of training: "
-    "clm reads the text from the left, the others in both directions. ",
+    "clm reads the text from the left, the others in both directions.",
 }
 
 
@@ -59,8 +51,10 @@ def get_study(architecture: str = "encoder_decoder", inputs_length: int = 128, b
     inputs_length: of an encoder's row, or of a decoder's, which has to hold inputs and targets.
     """
     is_decoder = architecture == "decoder_only"
+    description = common.described(__doc__, _UPDATES[architecture], common.CLASSIFICATION_NOTE)
+    description["question"] += f" ({architecture})"
     return study(
-        question=f"Which parts of UL2's mixture matter, and is it better than its parts? ({architecture})",
+        **description,
         config="configs/ul2.py",
         baseline="ul2",
         variants={
@@ -76,16 +70,12 @@ def get_study(architecture: str = "encoder_decoder", inputs_length: int = 128, b
         },
         budget=raw_tokens(800_000),
         measures={
-            **classification(),
-            **continuation(),
-            **infilling(only=("ul2", "no_modes", "no_x", "no_s", "sc", "sclm", "unilm")),
+            **common.classification(),
+            **common.continuation(),
+            **common.infilling(only=("ul2", "no_modes", "no_x", "no_s", "sc", "sclm", "unilm")),
         },
-        overrides=SHORT_RUNS
-        | {
-            "model.architecture": architecture,
-            "data.inputs_length": inputs_length,
-            "train.batch_size": batch_size,
-        },
+        overrides=common.SHORT_RUNS
+        | {"model.architecture": architecture, "data.inputs_length": inputs_length, "train.batch_size": batch_size},
         published=[
             published(
                 "Tay et al. (2022), abstract: UL2 outperforms T5-like and GPT-like models across several setups",
@@ -93,11 +83,6 @@ def get_study(architecture: str = "encoder_decoder", inputs_length: int = 128, b
                 metric="fine-tuned and one-shot tasks",
                 better_than=[("ul2", "sc"), *([("ul2", "clm")] if is_decoder else [])],
             ),
-            *published_t5gemma("plm"),
+            *common.published_t5gemma("plm"),
         ],
-        notes="Equal parameters, rows and raw tokens; an update costs the same whatever a variant puts into its rows. "
-        "Confound: a window's length depends on the variant, so the number of updates for the same text differs, and "
-        f"FLOPs with it: {_UPDATES[architecture]}A difference may come from the number of updates. The numbers of the "
-        "paper's tables could not be confirmed, nor could the shares of its SC + LM and UniLM mixtures. "
-        + CLASSIFICATION_NOTE,
     )

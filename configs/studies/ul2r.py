@@ -1,4 +1,4 @@
-"""Is the last part of a causal model's training better spent on UL2R? Tay et al. (2022, "Transcending scaling laws").
+"""Is the last quarter of a causal model's training better spent on UL2R? Tay et al. (2022, arXiv 2210.11399).
 
     python -m train.ablate --study=configs/studies/ul2r.py --out=studies/ul2r
 
@@ -14,11 +14,13 @@
   infilling_3, _8       of the runs with UL2R: what it adds
 
 Why this is fair: all variants have the same decoder, learning rate and raw tokens in total, and are scored on the same
-held-out bytes.
+held-out bytes. U-PaLM spends 0.1% of the compute on UL2R, not a quarter of the tokens: at this size 0.1% would be a
+single step. Fine-tuning has the attention of training: clm and clm_then_clm read the text from the left, the others in
+both directions.
 """
 
+from configs.studies import common
 from configs.studies.base import heldout_loss, published, raw_tokens, stage, study, variant
-from configs.studies.common import CLASSIFICATION_NOTE, SHORT_RUNS, classification, continuation, infilling
 
 _FIRST = stage("configs/clm.py", share=0.75)
 
@@ -26,7 +28,7 @@ _FIRST = stage("configs/clm.py", share=0.75)
 def get_study():
     """Returns the study."""
     return study(
-        question="Is the last quarter of a causal model's training better spent on UL2R?",
+        **common.described(__doc__, common.CLASSIFICATION_NOTE),
         config="configs/clm.py",
         baseline="clm_then_ul2r",
         variants={
@@ -38,21 +40,17 @@ def get_study():
         budget=raw_tokens(1_200_000),
         measures={
             "left_to_right": heldout_loss(config="configs/clm.py", overrides={"data.documents": "join"}),
-            **continuation(),
-            **classification(),
-            **infilling(only=("clm_then_ul2r", "ul2r"), spans=(3, 8)),
+            **common.continuation(),
+            **common.classification(),
+            **common.infilling(only=("clm_then_ul2r", "ul2r"), spans=(3, 8)),
         },
-        overrides=SHORT_RUNS | {"optimizer.warmup_steps": 30, "data.documents": "join"},
+        overrides=common.SHORT_RUNS | {"optimizer.warmup_steps": 30, "data.documents": "join"},
         published=[
             published(
                 "Tay et al. (2022), arXiv 2210.11399, abstract: PaLM 540B; GPT-JT's authors found a gain of about 1%",
                 measure="accuracy",
                 metric="average of few-shot tasks",
                 better_than=[("clm_then_ul2r", "clm")],
-            ),
+            )
         ],
-        notes="Equal parameters and raw tokens. U-PaLM spends 0.1% of the compute on UL2R, not a quarter of the "
-        "tokens: at this size 0.1% would be a single step. Fine-tuning has the "
-        "attention of training: clm and clm_then_clm read the text from the left, the others in both directions. "
-        + CLASSIFICATION_NOTE,
     )

@@ -12,12 +12,7 @@ from data.sources.config import CorpusConfig
 from data.sources.filters import FilterConfig
 
 # Fields that a token store does not depend on, and that have no flags.
-_SPECIAL_TOKENS = {
-    "num_sentinels": 0,
-    "mode_tokens": (),
-    "append_special_tokens": True,
-    "decoder_start_token": "pad",
-}
+_SPECIAL_TOKENS = {"num_sentinels": 0, "mode_tokens": (), "append_special_tokens": True, "decoder_start_token": "pad"}
 _DEFINE = {int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
 _FILTERS = {f"filters.{name}": kind for name, kind in typing.get_type_hints(FilterConfig).items()}
 # Flag, which is the name of a field of config.data -> its type.

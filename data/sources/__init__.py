@@ -1,7 +1,7 @@
 """The corpora that `data.source` names: a module for each, with a function (corpus, path, field) -> Source.
 
 To add a source, write such a function and add it to SOURCES. A source of files needs a function that reads the
-documents of one file (data/sources/from_files.py).
+documents of one file (data/sources/files.py).
 """
 
 import dataclasses
@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterator
 
 from contract.errors import ConfigError
 from data.sources.array_record import open_array_record, open_tfds
-from data.sources.config import DEFAULT_TEXT_KEY, CorpusConfig
-from data.sources.from_files import check_disjoint
+from data.sources.config import OF_EACH_CORPUS, CorpusConfig
+from data.sources.files import check_disjoint, open_text
 from data.sources.gym import open_gym
 from data.sources.hf import open_hf
-from data.sources.parquet import open_parquet
+from data.sources.records import open_jsonl, open_parquet
 from data.sources.source import Part, RawDocument, Skipped, Source
 from data.sources.stdlib import open_stdlib, open_stdlib_functions
-from data.sources.text import open_jsonl, open_text
 
-__all__ = ["SOURCES", "Part", "Source", "check_heldout", "check_source", "open_source"]
+__all__ = ["SOURCES", "Part", "Source", "check_source", "open_source"]
 
 # The values of data.source. Each function takes the corpus, the value of a config field that names its text, and this
 # field: data.path or data.heldout_path. It raises ConfigError if there is no such corpus.
@@ -34,6 +33,15 @@ SOURCES: dict[str, Callable[[CorpusConfig, str, str], Source]] = {
     "array_record": open_array_record,
     "tfds": open_tfds,
     "hf": open_hf,
+}
+
+# data.source -> the fields of the corpus that it does not read.
+_UNREAD = {
+    "stdlib": ("path", "heldout_path", "text_key"),
+    "stdlib_functions": ("path", "heldout_path", "text_key", "document_per"),
+    "gym": ("heldout_path", "text_key", "document_per"),
+    "text": ("text_key",),
+    "jsonl": ("document_per",),
 }
 
 
@@ -62,30 +70,7 @@ def open_source(corpus: CorpusConfig) -> Source:
         for part in heldout.parts
     )
     return dataclasses.replace(
-        source,
-        identity={"train": source.identity, "heldout": heldout.identity},
-        parts=(*source.parts, *as_heldout),
-    )
-
-
-def check_heldout(source: Source, corpus: CorpusConfig) -> None:
-    """Raises ConfigError where a file of data.heldout_path cannot be read, and where they have no document.
-
-    Reads the first document of each of them. Call it before the corpus is read, which comes first and may be large.
-    """
-    if not corpus.heldout_path:
-        return
-    skipped = Skipped()
-    if not any([next(part.read(skipped), None) for part in source.parts if part.is_heldout]):
-        raise no_heldout_text(corpus, len(skipped.files), skipped.lines)
-
-
-def no_heldout_text(corpus: CorpusConfig, num_files: int = 0, num_lines: int = 0) -> ConfigError:
-    """Returns the error for a data.heldout_path without documents. num_files, num_lines: how many were skipped."""
-    skipped = f" (unreadable files: {num_files:,}; lines or records: {num_lines:,})" * bool(num_files + num_lines)
-    return ConfigError(
-        f"data.heldout_path={corpus.heldout_path!r} has no document{skipped}: name other text, or set it to '' to hold "
-        "out documents of data.path"
+        source, identity={"train": source.identity, "heldout": heldout.identity}, parts=(*source.parts, *as_heldout)
     )
 
 
@@ -95,25 +80,13 @@ def _read_heldout(part: Part, skipped: Skipped) -> Iterator[RawDocument]:
 
 
 def _check_fields(corpus: CorpusConfig) -> None:
-    """Raises ConfigError for fields that exclude each other."""
-    embedded = corpus.source in ("stdlib", "stdlib_functions")
-    unread = ("path", "heldout_path") if embedded else ("heldout_path",) if corpus.source == "gym" else ()
+    """Raises ConfigError for a field that the source does not read, and for a data.path that is missing."""
+    unread = _UNREAD.get(corpus.source, ())
     for field in unread:
-        if getattr(corpus, field):
+        if (value := getattr(corpus, field)) != OF_EACH_CORPUS[field]:
             raise ConfigError(
-                f"data.{field}={getattr(corpus, field)!r} is not read by data.source={corpus.source!r}: "
-                f"{'set data.source to ' + repr('text') if embedded else 'remove it, a task has test instances'}"
+                f"data.{field}={value!r} is not read by data.source={corpus.source!r}: set "
+                f"data.{field}={OF_EACH_CORPUS[field]!r}, or another data.source, such as 'text'"
             )
-    if not embedded and not corpus.path:
+    if not corpus.path and "path" not in unread:
         raise ConfigError(f"data.source={corpus.source!r} reads data.path, which is empty: set data.path")
-    if corpus.text_key != DEFAULT_TEXT_KEY and (embedded or corpus.source in ("gym", "text")):
-        raise ConfigError(
-            f"data.text_key={corpus.text_key!r} is not read by data.source={corpus.source!r}, which has no keys: "
-            f"set data.text_key={DEFAULT_TEXT_KEY!r}"
-        )
-    if corpus.document_per != "file" and corpus.source in ("gym", "jsonl", "stdlib_functions"):
-        documents = {"gym": "instances", "jsonl": "lines", "stdlib_functions": "functions"}[corpus.source]
-        raise ConfigError(
-            f"data.document_per={corpus.document_per!r} does not go with data.source={corpus.source!r}, "
-            f"whose documents are {documents}: set data.document_per='file'"
-        )

@@ -14,11 +14,9 @@ from typing import Any
 
 from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
-from data.sources.files import describe_file
-from data.sources.from_files import File, UnreadableFile, file_part, files_source
-from data.sources.records import InvalidRecord, class_name, decoded_value, document_keys, read_object, read_record
+from data.sources.files import File, UnreadableFile, describe_file, file_part, files_source
+from data.sources.records import InvalidRecord, class_name, decoded_value, keys_and_classes, read_object, read_record
 from data.sources.source import RawDocument, Skipped, Source
-from files.paths import in_bucket
 
 _RECORDS = 32  # in memory at a time
 
@@ -45,9 +43,8 @@ def _read_records(
     Raises OSError and UnreadableFile.
     """
     for number, record in enumerate(_records(file, num_records)):
-        where = f"{file.shown}, record {number}"
         read_fields = functools.partial(_fields, record, keys, corpus.text_key, class_names)
-        yield from read_record(file.name, where, read_fields, corpus, skipped)
+        yield from read_record(file.name, f"{file.name}, record {number}", read_fields, corpus, skipped)
 
 
 def _records(file: File, num_records: int | None) -> Iterator[bytes]:
@@ -111,26 +108,21 @@ def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:
     if split not in info.splits:
         remedy = "use another dataset" if split == "train" else "set data.heldout_path to one of these"
         raise ConfigError(f"{where} has no split {split!r}, only {sorted(info.splits)}: {remedy}")
-    try:
-        keys = document_keys(list(info.features), corpus.text_key, "feature")
-    except UnreadableFile as error:
-        raise ConfigError(f"{where} {error}") from None
-    names = tuple(getattr(info.features["label"], "names", ())) if "label" in keys else ()
+    keys, names = keys_and_classes(info.features, corpus.text_key, "feature", where)
     if info.file_format is None or info.file_format.value != "array_record":
         raise ConfigError(
             f"{where} is not in the format array_record, which has random access: {_how_to_prepare(corpus.path)}"
         )
     paths = [str(path) for path in info.splits[split].filepaths]
-    for path_of_shard in paths:
-        if in_bucket(path_of_shard):
-            raise ConfigError(f"{where} is in the bucket of {path_of_shard}: copy the dataset to this machine")
     shards = zip(paths, info.splits[split].shard_lengths, strict=True)
     num_bytes = int(info.splits[split].num_bytes) // len(paths)
-    reading = [(path, functools.partial(_read_records, keys, num_records, names)) for path, num_records in shards]
-    parts = tuple(file_part(File(corpus.path, path), num_bytes, read, corpus, field) for path, read in reading)
+    parts = []
+    for path_of_shard, num_records in shards:
+        read_file = functools.partial(_read_records, keys, num_records, names)
+        parts.append(file_part(File(path_of_shard, path_of_shard), num_bytes, read_file, corpus, field))
     files = [describe_file(path) for path in paths]
     identity = {"dataset": info.full_name, "files": files, "features": keys, "classes": names}
-    return Source(f"{field}={path!r}", identity, corpus.document_per, parts)
+    return Source(f"{field}={path!r}", identity, corpus.document_per, tuple(parts))
 
 
 def _open_dataset(path: str) -> Any:
@@ -146,10 +138,7 @@ def _open_dataset(path: str) -> Any:
 
 
 def _how_to_prepare(path: str) -> str:
-    name = path.partition(":")[0].strip("/")
-    if not name:
-        return "write its name, as in name/config:version"
     return (
-        f"prepare it once with `tfds build {name} --file_format=array_record`, or set TFDS_DATA_DIR to the folder that "
-        "has it"
+        f"prepare it once with `tfds build {path.partition(':')[0]} --file_format=array_record`, or set TFDS_DATA_DIR "
+        "to the folder that has it"
     )

@@ -7,7 +7,6 @@ from contract.vocab import DecoderStart
 from data.sources.filters import FilterConfig
 
 DEFAULT_CACHE_DIR = "~/.cache/cloze"  # data.cache_dir in configs/base.py
-DEFAULT_TEXT_KEY = "text"  # data.text_key in configs/base.py
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,4 +49,4 @@ class SourceConfig:
 
 
 # The fields of config.data that each of several corpora has for itself, with the values that config.data then has.
-OF_EACH_CORPUS = {"source": "", "path": "", "heldout_path": "", "document_per": "file", "text_key": DEFAULT_TEXT_KEY}
+OF_EACH_CORPUS = {"source": "", "path": "", "heldout_path": "", "document_per": "file", "text_key": "text"}

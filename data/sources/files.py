@@ -1,21 +1,23 @@
-"""Finding text files, here and in buckets, and opening them, compressed or not."""
+"""Files, here and in buckets, compressed or not: a corpus of which each is a part, and data.source="text".
 
-import errno
+Documents of "text", UTF-8, are the files, their lines or paragraphs.
+"""
+
 import functools
 import glob
 import hashlib
 import io
 import os
-import stat
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from contract.errors import ConfigError
-from data.sources.config import DEFAULT_CACHE_DIR
-from files.paths import absolute, check_access, copy_file, find_objects, in_bucket, read_bytes, version_of
+from data.sources.config import DEFAULT_CACHE_DIR, CorpusConfig
+from data.sources.source import Part, RawDocument, Skipped, Source, skip_empty
+from files.paths import absolute, check_access, copy_file, find_objects, in_bucket, real_path, reason, version_of
 
 # The end of a file's name -> the codec of PyArrow. The decompressors of Python's standard library ignore what follows
 # the first stream of a file in some formats.
@@ -24,85 +26,165 @@ _READ_AHEAD = 1 << 18  # bytes
 _REQUESTS = 16  # of a bucket at a time
 
 
+class File(NamedTuple):
+    """A file of a corpus."""
+
+    name: str  # in documents and messages: the absolute path, the address in a bucket, or the path in the library
+    path: str  # of the file or its copy on this machine
+
+
+class UnreadableFile(Exception):
+    """A file or table without documents. The message states problem and remedy, and is printed after its name."""
+
+
+# Yields the documents of a file, empty ones included. A function of a module, so that parts can be pickled. Raises
+# OSError, UnicodeDecodeError, SyntaxError or UnreadableFile if the file cannot be read.
+ReadFile = Callable[[File, CorpusConfig, Skipped], Iterator[RawDocument]]
+
+
+def files_source(corpus: CorpusConfig, path: str, field: str, cut: str, read_file: ReadFile) -> Source:
+    """Returns the corpus of the files that `path`, the value of the config field `field`, names.
+
+    Raises ConfigError for a path that names no file, or a file in a bucket that cannot be copied.
+    """
+    names = find_files(path, field)
+    try:
+        copies = _local_copies([name for name in names if in_bucket(name)], local_cache(corpus.cache_dir) / "texts")
+    except OSError as error:
+        raise ConfigError(f"{field}={path!r} cannot be copied to this machine: {reason(error)}") from None
+    described: list[tuple[str, int, int | str]] = []
+    parts = []
+    for name in names:
+        # The version of an object, which is the same on all hosts, in place of the time of its copy.
+        copy, version = copies.get(name, (name, None))
+        _, size, modified = describe_file(copy)
+        described.append((name, size, modified if version is None else version))
+        parts.append(file_part(File(name, copy), max(size, 0), read_file, corpus, field))
+    return Source(f"{field}={path!r}", {"files": described}, cut, tuple(parts))
+
+
+def file_part(file: File, num_bytes: int, read_file: ReadFile, corpus: CorpusConfig, field: str = "data.path") -> Part:
+    """Returns the part of a corpus that is a file. With data.on_unreadable='skip' an unreadable file is counted.
+
+    field: the config field that names the file, for messages.
+    """
+    return Part(file.name, num_bytes, functools.partial(_read, read_file, file, corpus, field))
+
+
+def _read(read_file: ReadFile, file: File, corpus: CorpusConfig, field: str, skipped: Skipped) -> Iterator[RawDocument]:
+    try:
+        if corpus.on_unreadable == "skip":  # a file that is damaged at its end is skipped whole
+            for _ in read_file(file, corpus, Skipped()):
+                pass
+        yield from skip_empty(read_file(file, corpus, skipped), skipped)
+    except (OSError, UnicodeDecodeError, SyntaxError, UnreadableFile) as error:
+        if corpus.on_unreadable == "skip":
+            skipped.files.append(file.name)
+            return
+        raise ConfigError(
+            f"{file.name} {_describe(error)}, exclude it from {field}, or set data.on_unreadable='skip'"
+        ) from None
+
+
+def _describe(error: OSError | UnicodeDecodeError | SyntaxError | UnreadableFile) -> str:
+    """Returns the problem and a remedy."""
+    if isinstance(error, UnreadableFile):
+        return str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return f"is not UTF-8 (byte {error.start}): fix the file"
+    if isinstance(error, SyntaxError):
+        return f"is not Python (line {error.lineno}: {error.msg}): fix the file"
+    return f"cannot be read ({reason(error)}): fix the file"
+
+
+def open_text(corpus: CorpusConfig, path: str, field: str) -> Source:
+    """Returns the corpus of the text files `path`."""
+    return files_source(corpus, path, field, corpus.document_per, _read_text)
+
+
+def _read_text(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+    for text, digest in read_documents(file, corpus.document_per):
+        yield RawDocument(file.name, text, file_digest=digest)
+
+
+def read_documents(file: File, document_per: str) -> Iterator[tuple[str, int]]:
+    """Yields the documents of a text file, empty ones included, and the digest of the file with each.
+
+    document_per: "file": the whole text, unchanged; others as in `split_text`. Raises OSError and UnicodeDecodeError.
+    """
+    if document_per == "file":
+        with open_contents(file) as contents:
+            whole = contents.read()
+        yield whole.decode("utf-8"), text_digest(whole)
+        return
+    digest = file_digest(file)
+    with open_contents(file) as contents:
+        for text in split_text(_decoded_lines(contents), document_per):
+            yield text, digest
+
+
+def check_disjoint(source: Source, heldout: Source) -> None:
+    """Raises ConfigError where a file is in both."""
+    paths = {real_path(name) for name, *_ in source.identity["files"]}
+    both = [name for name, *_ in heldout.identity["files"] if real_path(name) in paths]
+    if both:
+        raise ConfigError(
+            f"{source.where} and {heldout.where} both name {both[0]}{f' and {len(both) - 1} more' * (len(both) > 1)}: "
+            "held-out text must not be trained on; name different files"
+        )
+
+
 def find_files(data_path: str, field: str = "data.path") -> list[str]:
     """Absolute paths of the files that `data_path` (files, folders or globs, separated by commas) names, each once.
 
     They may be in buckets, as in gs://bucket/folder/*.txt.
 
-    A folder names all its regular files that are not hidden, at any depth, sorted. Files that exist but cannot be
-    opened are included, so that reading them is an error.
+    A folder names all its files that are not hidden, at any depth, sorted. Files that exist but cannot be opened are
+    included, so that reading them is an error.
 
     field: the config field that `data_path` is the value of, for messages. Raises ConfigError for a part of `data_path`
     that names no file.
     """
     paths: dict[str, None] = {}
-    for pattern in data_path.split(","):
-        if not pattern.strip():
-            raise ConfigError(f"{field}={data_path!r} has nothing before or after a comma: remove the comma")
-        where = f"{field}={pattern.strip()!r}"
-        check_access(pattern.strip(), where)
-        found = find_objects(pattern.strip()) if in_bucket(pattern.strip()) else _find(pattern.strip(), where)
+    for pattern in map(str.strip, data_path.split(",")):
+        where = f"{field}={pattern!r}"
+        check_access(pattern, where)
+        found = find_objects(pattern) if in_bucket(pattern) else _find(pattern, where)
         if not found:
-            raise ConfigError(
-                f"{where} contains no regular file (hidden files are ignored): name files, folders or globs"
-            )
+            raise ConfigError(f"{where} contains no file (hidden files are ignored): name files, folders or globs")
         paths |= dict.fromkeys(found)
     return list(paths)
 
 
 def _find(pattern: str, where: str) -> list[str]:
-    expanded = expand_home(pattern, where)
-    if os.path.exists(expanded):
-        found = [expanded]
-    elif glob.has_magic(expanded):
-        found = sorted(glob.glob(expanded, recursive=True))
-        if not found:
-            raise ConfigError(f"{where} matches no file: correct the pattern")
-    else:
+    expanded = os.path.expanduser(pattern)
+    found = [expanded] if os.path.exists(expanded) else sorted(glob.glob(expanded, recursive=True))
+    if not found:
         raise ConfigError(f"{where} does not exist: name files, folders or globs, separated by commas")
     files = [file for path in found for file in (_walk(path, where) if os.path.isdir(path) else [path])]
-    return [os.path.abspath(file) for file in files if os.path.isfile(file) or not os.path.exists(file)]
+    return [os.path.abspath(file) for file in files]
 
 
 def _walk(folder: str, where: str) -> list[str]:
-    """The paths of all files in `folder` that are not hidden, sorted. Follows links, and visits no folder twice."""
+    """The paths of all files in `folder` that are not hidden, sorted. Follows links."""
 
     def refuse(error: OSError) -> None:
         raise ConfigError(f"{where}: {error.filename} cannot be listed ({error.strerror}): change its permissions")
 
     files: list[str] = []
-    seen: set[str] = set()
     for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        if os.path.realpath(parent) in seen:
-            folders.clear()
-            continue
-        seen.add(os.path.realpath(parent))
         folders[:] = [name for name in folders if not name.startswith(".")]
         files += [os.path.join(parent, name) for name in names if not name.startswith(".")]
     return sorted(files)
 
 
-def expand_home(path: str, where: str) -> str:
-    """Returns `path` with the home folder for a leading "~" or "~user".
-
-    where: the config field or flag with its value, for the message. Raises ConfigError where the home folder is
-    unknown: no such user, or a user of a container without an entry in /etc/passwd and without HOME.
-    """
-    expanded = os.path.expanduser(path)
-    if expanded.startswith("~") and not os.path.lexists(expanded):
-        raise ConfigError(
-            f"{where}: the home folder {expanded.split('/')[0]} is unknown: write the whole path, or set HOME"
-        )
-    return expanded
-
-
 def local_cache(cache_dir: str) -> Path:
     """Returns the folder of this machine for token stores: `data.cache_dir`, or that of copies if it is in a bucket."""
     folder = f"{DEFAULT_CACHE_DIR}/buckets/{_hash(absolute(cache_dir))}" if in_bucket(cache_dir) else cache_dir
-    return Path(expand_home(folder, f"data.cache_dir={cache_dir!r}"))
+    return Path(os.path.expanduser(folder))
 
 
-def local_copies(addresses: Sequence[str], folder: Path) -> dict[str, tuple[str, str]]:
+def _local_copies(addresses: Sequence[str], folder: Path) -> dict[str, tuple[str, str]]:
     """Returns address -> (path of a copy in `folder`, version) for objects of buckets. Raises OSError.
 
     A copy that has the object's version is not transferred again. Older copies of an object are deleted.
@@ -134,16 +216,6 @@ def _hash(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def read_regular_file(path: str | os.PathLike) -> bytes:
-    """Returns the contents of a file. Raises OSError, also for a FIFO, a socket or a device, which may have no end."""
-    if in_bucket(path):
-        return read_bytes(path)
-    mode = os.stat(path).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise OSError(errno.EINVAL, "it is a FIFO, a socket or a device, and no regular file", os.fspath(path))
-    return Path(path).read_bytes()
-
-
 def describe_file(path: str) -> tuple[str, int, int]:
     """Path, size in bytes and modification time in ns, which represent the file's contents in a fingerprint.
 
@@ -156,25 +228,19 @@ def describe_file(path: str) -> tuple[str, int, int]:
     return path, info.st_size, info.st_mtime_ns
 
 
-def is_compressed(name: str) -> bool:
-    """Returns whether a file's name ends in .gz, .zst or .bz2."""
-    return os.path.splitext(name)[1] in _CODECS
-
-
-def open_contents(path: str, name: str = "") -> BinaryIO:
+def open_contents(file: File) -> BinaryIO:
     """Opens a file to read its contents, which are decompressed if its name says so.
 
-    name: of the file, where `path` is a copy. Raises OSError, also while the contents are read: for damaged and for
-    incomplete data.
+    Raises OSError, also while the contents are read: for damaged and for incomplete data.
     """
-    codec = _CODECS.get(os.path.splitext(name or path)[1])
+    codec = _CODECS.get(os.path.splitext(file.name)[1])
     if codec is None:
-        return open(path, "rb")
+        return open(file.path, "rb")
     import pyarrow  # a second of imports
 
-    if not os.path.getsize(path):
+    if not os.path.getsize(file.path):
         raise OSError("the file is empty")
-    return io.BufferedReader(pyarrow.input_stream(path, compression=codec), _READ_AHEAD)
+    return io.BufferedReader(pyarrow.input_stream(file.path, compression=codec), _READ_AHEAD)
 
 
 def text_digest(text: bytes) -> int:
@@ -182,13 +248,13 @@ def text_digest(text: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
 
 
-def file_digest(path: str, name: str = "") -> int:
+def file_digest(file: File) -> int:
     """`text_digest` of a file's contents, decompressed: see `open_contents`. Raises OSError."""
-    with open_contents(path, name) as file:
-        return int.from_bytes(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).digest())
+    with open_contents(file) as contents:
+        return int.from_bytes(hashlib.file_digest(contents, lambda: hashlib.blake2b(digest_size=8)).digest())
 
 
-def decoded_lines(file: BinaryIO) -> Iterator[str]:
+def _decoded_lines(file: BinaryIO) -> Iterator[str]:
     """Yields the lines of a UTF-8 file, with their ends. Raises UnicodeDecodeError with the place in the file."""
     place = 0
     for line in file:

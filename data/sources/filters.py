@@ -22,7 +22,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from contract.errors import ConfigError
 from data.duplicates.near import shingles
 from data.sources.source import RawDocument
 
@@ -57,17 +56,6 @@ class FilterConfig:
 
 
 OFF = FilterConfig(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, "none", 0.8)  # 0.8: data.duplicates.near.JACCARD
-
-
-def check_filters(filters: FilterConfig) -> None:
-    """Raises ConfigError for a lower bound that is above the upper one."""
-    for name in ("characters", "mean_word_length", "tokens"):
-        least, most = getattr(filters, f"min_{name}"), getattr(filters, f"max_{name}")
-        if 0 < most < least:
-            raise ConfigError(
-                f"data.filters.min_{name}={least} is above data.filters.max_{name}={most}, so no document remains: "
-                "change one of them"
-            )
 
 
 class DocumentFilters:
@@ -155,12 +143,3 @@ _MEASURES: dict[str, Callable[[str], float]] = {
     "duplicate_line_fraction": duplicate_line_fraction,
     "duplicate_ngram_fraction": duplicate_ngram_fraction,
 }
-
-
-def length_classes(lengths: np.ndarray) -> dict[str, int]:
-    """Returns the class of lengths, ascending -> how many of `lengths`, int64 [n], each 1 or more, are in it.
-
-    The class [2**k, 2**(k + 1)) is 2**k, as the text that JSON needs for keys.
-    """
-    exponents, counts = np.unique(np.frexp(lengths.astype(np.float64))[1] - 1, return_counts=True)
-    return {str(1 << exponent): count for exponent, count in zip(exponents.tolist(), counts.tolist(), strict=True)}

@@ -16,15 +16,11 @@ from typing import Any, NamedTuple
 
 from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
-from data.sources.files import describe_file, expand_home
-from data.sources.from_files import UnreadableFile, check_unchanged
-from data.sources.parquet import read_rows
-from data.sources.records import class_name, document_keys
+from data.sources.records import keys_and_classes, read_rows
 from data.sources.source import Part, RawDocument, Skipped, Source, skip_empty
 from files.paths import check_path, in_bucket
 
 _ROWS = 1024  # in memory at a time
-_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"  # the last bytes of a whole Arrow stream
 _NAME = re.compile(r"(?P<name>[^@:]+)(?:@(?P<revision>[^:]+))?(?::(?P<split>.+))?")
 
 
@@ -49,35 +45,17 @@ def open_hf(corpus: CorpusConfig, path: str, field: str) -> Source:
         address = address._replace(split=path)
     where = f"data.path={corpus.path!r}"
     dataset = _load(address, where)
-    fingerprint = dataset._fingerprint  # of the revision, the configuration, the split, and the files of a folder
-    try:
-        columns = document_keys(dataset.column_names, corpus.text_key, "column")
-    except UnreadableFile as error:
-        raise ConfigError(f"{where} {error}") from None
-    label = dataset.features.get("label")
-    names = tuple(getattr(label, "names", ())) if "label" in columns else ()
-    dataset, files = dataset.select_columns(columns).with_format("arrow"), _saved_files(dataset, address)
-    num_bytes = dataset.data.nbytes
-    part = Part(corpus.path, num_bytes, functools.partial(_read, dataset, names, files, corpus))
-    identity = {"files": [(f"{address.name}:{address.split}", fingerprint), *files]}
+    fingerprint = dataset._fingerprint  # of the contents
+    columns, names = keys_and_classes(dataset.features, corpus.text_key, "column", where)
+    dataset = dataset.select_columns(columns).with_format("arrow")
+    part = Part(corpus.path, dataset.data.nbytes, functools.partial(_read, dataset, names, corpus))
+    identity = {"files": [(f"{address.name}:{address.split}", fingerprint)]}
     return Source(f"{field}={path!r}", identity, corpus.document_per, (part,))
 
 
-def _read(
-    dataset: Any, names: tuple[str, ...], files: list[tuple], corpus: CorpusConfig, skipped: Skipped
-) -> Iterator[RawDocument]:
-    tables = (_with_class_names(dataset[row : row + _ROWS], names) for row in range(0, len(dataset), _ROWS))
-    yield from skip_empty(read_rows(tables, corpus.path, corpus, skipped), skipped)
-    for file in files:
-        check_unchanged(file)
-
-
-def _with_class_names(table: Any, names: tuple[str, ...]) -> Any:
-    """Returns a table with the names of classes as labels, for names () with the labels that it has."""
-    if not names:
-        return table
-    labels = [class_name(names, number) for number in table.column("label").to_pylist()]
-    return table.set_column(table.schema.get_field_index("label"), "label", [labels])
+def _read(dataset: Any, names: tuple[str, ...], corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+    tables = (dataset[row : row + _ROWS] for row in range(0, len(dataset), _ROWS))
+    yield from skip_empty(read_rows(tables, corpus.path, corpus, skipped, names), skipped)
 
 
 def _parse(path: str) -> _Address:
@@ -87,7 +65,7 @@ def _parse(path: str) -> _Address:
         raise ConfigError(f"{where} is in a bucket: copy the dataset to this machine, or read its files with 'parquet'")
     check_path(path, where)
     for folder, split in ((path, ""), path.rpartition(":")[::2]):
-        folder = expand_home(folder, where)
+        folder = os.path.expanduser(folder)
         if os.path.isdir(folder):
             return _Address(os.path.abspath(folder), None, None, split or "train", is_folder=True)
     match = _NAME.fullmatch(path)
@@ -111,7 +89,8 @@ def _load(address: _Address, where: str) -> Any:
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     try:
-        if not _is_saved(address):
+        names = ("state.json", "dataset_dict.json")  # of a folder that save_to_disk wrote
+        if not (address.is_folder and any(os.path.exists(os.path.join(address.name, name)) for name in names)):
             return datasets.load_dataset(address.name, address.config, revision=address.revision, split=address.split)
         saved = datasets.load_from_disk(address.name)
         if isinstance(saved, datasets.Dataset):  # a single split
@@ -126,27 +105,11 @@ def _load(address: _Address, where: str) -> Any:
         raise ConfigError(f"{where}: split {address.split!r} cannot be loaded ({reason}): {remedy}") from None
 
 
-def _is_saved(address: _Address) -> bool:
-    """Returns whether the dataset is a folder that `save_to_disk` wrote, with one split or several."""
-    names = ("state.json", "dataset_dict.json")
-    return address.is_folder and any(os.path.exists(os.path.join(address.name, name)) for name in names)
-
-
 def _check_whole(folder: str, where: str) -> None:
-    """Raises ConfigError for files of `save_to_disk` in `folder` that were cut off, or are not all there.
+    """Raises ConfigError for files in `folder` that `save_to_disk` did not write to the end.
 
-    The library writes the files data-*-of-*.arrow first and state.json last. It would read an Arrow file that was cut
-    off between two batches of rows as a shorter one, and a folder without state.json as a folder of files.
+    The library writes state.json last, and would read a folder without it as a folder of files.
     """
     for path in sorted(Path(folder).glob("**/data-*-of-*.arrow")):
         if not (path.parent / "state.json").exists():
             raise ConfigError(f"{where}: {path.parent} has no state.json: save_to_disk was interrupted: save it again")
-        with open(path, "rb") as file:
-            file.seek(max(path.stat().st_size - len(_END_OF_STREAM), 0))
-            if file.read() != _END_OF_STREAM:
-                raise ConfigError(f"{where}: {path} is incomplete: save the dataset again")
-
-
-def _saved_files(dataset: Any, address: _Address) -> list[tuple[str, int, int]]:
-    """Returns the files that save_to_disk wrote; the fingerprint represents the files of other datasets."""
-    return [describe_file(file["filename"]) for file in dataset.cache_files] if _is_saved(address) else []

@@ -25,6 +25,13 @@ class Skipped:
     lines: int = 0  # invalid lines of JSON-lines files, rows and records, with data.on_unreadable="skip"
     first_line: str = ""  # where the first of those lines is: "file:line", or "file, row 3"
 
+    def add(self, other: "Skipped") -> None:
+        """Adds what the pass over a later part skipped."""
+        self.empty += other.empty
+        self.files += other.files
+        self.lines += other.lines
+        self.first_line = self.first_line or other.first_line
+
     def __str__(self) -> str:
         """Returns the counts, for messages."""
         unreadable = f"{len(self.files)} unreadable files and {self.lines} unreadable lines or records"

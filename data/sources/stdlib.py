@@ -22,9 +22,8 @@ from pathlib import Path
 
 from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
-from data.sources.from_files import File, ReadFile, file_part
+from data.sources.files import File, ReadFile, file_part, read_documents
 from data.sources.source import RawDocument, Skipped, Source
-from data.sources.text import read_documents
 
 _NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 
@@ -56,7 +55,7 @@ def _open(corpus: CorpusConfig, cut: str, read_file: ReadFile) -> Source:
     for parent, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in _NOT_LIBRARY]  # site-packages alone can take seconds
         paths += [os.path.join(parent, name) for name in names if name.endswith(".py")]
-    files = sorted(File(Path(path).relative_to(root).as_posix(), path, is_fixed=True) for path in paths)
+    files = sorted(File(Path(path).relative_to(root).as_posix(), path) for path in paths)
     where = f"data.source={corpus.source!r}"
     if not files:
         raise ConfigError(f"{where} finds no .py file under {root}: set data.source='text' and data.path")

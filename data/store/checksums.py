@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import socket
-import threading
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,34 +29,41 @@ def file_checksum(path: Path) -> str:
 
 def sealed(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the contents of meta.json with their own checksum."""
-    return {**meta, "meta_checksum": _checksum_of(meta)}
+    fields = {name: value for name, value in meta.items() if name != "meta_checksum"}
+    return fields | {"meta_checksum": _new_hash(json.dumps(fields, sort_keys=True).encode()).hexdigest()}
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """Returns the contents of meta.json. Raises OSError, and ValueError unless they are what `sealed` has returned."""
-    try:
+    with contextlib.suppress(json.JSONDecodeError, UnicodeDecodeError):
         meta = json.loads((folder / "meta.json").read_bytes())
-        checksum = meta.pop("meta_checksum")
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise ValueError("meta.json is not what was written") from None
-    if checksum != _checksum_of(meta):
-        raise ValueError("meta.json differs from its checksum")
-    return sealed(meta)
+        if isinstance(meta, dict) and meta == sealed(meta):
+            return meta
+    raise ValueError("meta.json is not what was written")
+
+
+def check_files(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Compares the files of the store `folder` with their sizes and checksums, those of a large store once a month.
+
+    Raises as `verify` does.
+    """
+    for name, size in meta["file_sizes"].items():
+        if (actual := (folder / name).stat().st_size) != size:
+            raise ValueError(f"{name} has {actual} bytes, not {size}")
+    num_bytes = sum(meta["file_sizes"].values())
+    if num_bytes < SMALL_BYTES:
+        verify(folder, meta)
+    elif not _was_verified(folder, meta):
+        print(f"note: verifying the {num_bytes / 1e9:,.1f} GB of token store {folder}", file=sys.stderr, flush=True)
+        verify(folder, meta)
+        remember_verified(folder, meta)
 
 
 def verify(folder: Path, meta: Mapping[str, Any]) -> None:
-    """Reads all files of the store `folder`. Raises ValueError, naming a file that is not what was written.
-
-    Raises OSError for a file that cannot be read.
-    """
+    """Reads all files of the store `folder`. Raises OSError, and ValueError for a file that is not what was written."""
     for name, checksum in meta["checksums"].items():
         if file_checksum(folder / name) != checksum:
             raise ValueError(f"{name} differs from its checksum")
-
-
-def is_small(meta: Mapping[str, Any]) -> bool:
-    """Returns whether a store is verified when it is opened."""
-    return sum(meta["file_sizes"].values()) < SMALL_BYTES
 
 
 def damaged(folder: Path | str, error: Exception) -> ConfigError:
@@ -67,40 +74,11 @@ def damaged(folder: Path | str, error: Exception) -> ConfigError:
     )
 
 
-class BackgroundVerification(threading.Thread):
-    """Verifies a large store in a thread, once: this machine remembers for a month that a store was whole.
-
-    Args:
-      folder: of the store, whose meta.json and file sizes were checked when it was opened.
-      meta: the contents of meta.json.
-    """
-
-    def __init__(self, folder: Path, meta: Mapping[str, Any]):
-        super().__init__(name="verify-store", daemon=True)
-        self._folder, self._meta = folder, meta
-        self._error: Exception | None = None
-        if not (is_small(meta) or was_verified(folder, meta)):
-            self.start()
-
-    def check(self) -> None:
-        """Raises ConfigError if damage has been found so far."""
-        if self._error is not None:
-            raise damaged(self._folder, self._error)
-
-    def run(self) -> None:
-        try:
-            verify(self._folder, self._meta)
-        except (OSError, ValueError) as error:
-            self._error = error
-        else:
-            remember_verified(self._folder, self._meta)
-
-
-def was_verified(folder: Path, meta: Mapping[str, Any]) -> bool:
+def _was_verified(folder: Path, meta: Mapping[str, Any]) -> bool:
     """Returns whether `remember_verified` was called within the last month, and no file has been written since."""
-    with contextlib.suppress(OSError):
-        return time.time() - _marker(folder, meta).stat().st_mtime < _VERIFIED_SECONDS
-    return False
+    marker = _marker(folder, meta)
+    newest = max((folder / name).stat().st_mtime for name in meta["file_sizes"])
+    return marker.exists() and marker.stat().st_mtime > max(newest, time.time() - _VERIFIED_SECONDS)
 
 
 def remember_verified(folder: Path, meta: Mapping[str, Any]) -> None:
@@ -112,19 +90,9 @@ def remember_verified(folder: Path, meta: Mapping[str, Any]) -> None:
 
 
 def _marker(folder: Path, meta: Mapping[str, Any]) -> Path:
-    """Returns the file that remembers the store `folder` of this host, another one when a file has been written."""
-    identity = [socket.gethostname(), os.path.realpath(folder), meta["meta_checksum"]]
-    for name in meta["file_sizes"]:
-        info = (folder / name).stat()
-        identity += [name, info.st_size, info.st_mtime_ns, info.st_ino]
-    name = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
-    return Path(os.path.expanduser(_VERIFIED_STORES), name)
-
-
-def _checksum_of(meta: Mapping[str, Any]) -> str:
-    digest = _new_hash()
-    digest.update(json.dumps(meta, sort_keys=True).encode())
-    return digest.hexdigest()
+    """Returns the file that remembers the store `folder` of this host."""
+    identity = f"{socket.gethostname()} {folder.resolve()} {meta['meta_checksum']}"
+    return Path(os.path.expanduser(_VERIFIED_STORES)) / hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
 
 
 _new_hash = functools.partial(hashlib.blake2b, digest_size=16)

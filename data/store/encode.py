@@ -4,22 +4,19 @@ import collections
 import dataclasses
 import functools
 import multiprocessing
-import os
 import signal
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from contract.errors import ConfigError
-from data.duplicates.near import MAX_DOCUMENTS, MinHasher, sharing_a_band
+from data.duplicates.near import MAX_DOCUMENTS, MinHasher
 from data.sources.config import CorpusConfig
 from data.sources.files import text_digest
-from data.sources.filters import DocumentFilters, length_classes
+from data.sources.filters import DocumentFilters
 from data.sources.source import RawDocument, Skipped, Source
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 
@@ -36,8 +33,6 @@ DOCUMENT = np.dtype(  # the arrays of the store that are columns of its document
         ("num_shingles", np.int64),
     ]
 )
-SAMPLED_TEXTS = 64  # the first documents of a corpus, which are decoded again
-_SAMPLED_CHARACTERS = 2000  # the start of each that is used
 _CHUNK_DOCUMENTS, _CHUNK_CHARACTERS = 4096, 1 << 20
 _IN_FLIGHT = 3  # chunks for each worker
 _SMALL_BYTES = 16 << 20  # a corpus that is encoded faster than workers start
@@ -54,11 +49,8 @@ class Chunk:
       tokens: [N], of the n documents one after another, each with an EOS.
       signatures, sets: of the n documents (data/duplicates/near.py): uint32 [n * PERMUTATIONS], uint32 [N]; empty where
         they are not needed.
-      samples: number of a document among those that were read -> (part of its text, what its tokens decode to), or None
-        for a text that does not change.
       skipped_empty: documents without tokens.
       removed: filter -> documents, bytes of text.
-      lengths: class of lengths in bytes -> documents, before any filter.
     """
 
     num_read: int
@@ -69,10 +61,8 @@ class Chunk:
     tokens: np.ndarray
     signatures: np.ndarray
     sets: np.ndarray
-    samples: dict[int, tuple[str, str] | None]
     skipped_empty: int
     removed: dict[str, tuple[int, int]]
-    lengths: dict[str, int]
 
 
 def num_ids(tokenizer: Tokenizer) -> int:
@@ -86,80 +76,59 @@ def token_dtype(tokenizer: Tokenizer) -> np.dtype:
     return np.min_scalar_type(num_ids(tokenizer) - 1)
 
 
-class Encoder:
-    """Encodes documents."""
+def encode_chunk(corpus: CorpusConfig, tokenizer: Tokenizer, documents: list[RawDocument], first: int) -> Chunk:
+    """Returns a chunk. first: the number of the first document; a corpus that is large is not searched for copies.
 
-    def __init__(self, corpus: CorpusConfig, tokenizer: Tokenizer):
-        self._tokenizer, self._filters = tokenizer, DocumentFilters(corpus.filters)
-        self._needs_signatures = corpus.filters.remove_duplicates == "near"
-        self._hasher: MinHasher | None = None
-
-    def encode(self, documents: list[RawDocument], first: int) -> Chunk:
-        """Returns a chunk. first: the number of the first document; a corpus that is large is not searched for copies.
-
-        Prompt and response are encoded separately. Encoded together, they could share a token at the boundary, and no
-        prompt length would then be correct: part of the response would be unscored, or part of the prompt scored.
-        """
-        dtype, eos = token_dtype(self._tokenizer), np.array([self._tokenizer.vocab.eos])
-        chunk = Chunk(len(documents), 0, np.zeros(0, DOCUMENT), [], [], eos, eos, eos, {}, 0, {}, {})
-        rows: list[tuple] = []
-        tokens, signatures, sets, lengths = [], [], [], []
-        for number, document in enumerate(documents):
-            prompt_bytes, text_bytes = document.prompt.encode("utf-8"), document.text.encode("utf-8")
-            num_bytes = len(prompt_bytes) + len(text_bytes)
-            chunk.bytes_read += num_bytes
-            removed_by = self._filters.removed_by_text(document)
-            prompt = text = np.zeros(0, np.int32)
-            if not removed_by:
-                prompt, text = map(self._tokenizer.encode, (document.prompt, document.text))
-                if not text.size:  # the normalization of a SentencePiece model can remove all text of a document
-                    chunk.skipped_empty += 1
-                    continue
-                removed_by = self._filters.removed_by_tokens(document, prompt.size + text.size)
-            lengths.append(num_bytes)
-            if removed_by:
-                before = chunk.removed.get(removed_by, (0, 0))
-                chunk.removed[removed_by] = before[0] + 1, before[1] + num_bytes
+    Prompt and response are encoded separately. Encoded together, they could share a token at the boundary, and no
+    prompt length would then be correct: part of the response would be unscored, or part of the prompt scored.
+    """
+    dtype, eos = token_dtype(tokenizer), np.array([tokenizer.vocab.eos])
+    chunk = Chunk(len(documents), 0, np.zeros(0, DOCUMENT), [], [], eos, eos, eos, 0, {})
+    filters, rows = DocumentFilters(corpus.filters), list[tuple]()
+    is_searched = corpus.filters.remove_duplicates == "near" or first <= MAX_DOCUMENTS
+    hasher = MinHasher() if is_searched else None
+    tokens, signatures, sets = [], [], []
+    for document in documents:
+        prompt_bytes, text_bytes = document.prompt.encode("utf-8"), document.text.encode("utf-8")
+        num_bytes = len(prompt_bytes) + len(text_bytes)
+        chunk.bytes_read += num_bytes
+        removed_by = filters.removed_by_text(document)
+        prompt = text = np.zeros(0, np.int32)
+        if not removed_by:
+            prompt, text = map(tokenizer.encode, (document.prompt, document.text))
+            if not text.size:  # the normalization of a SentencePiece model can remove all text of a document
+                chunk.skipped_empty += 1
                 continue
-            if first + number < SAMPLED_TEXTS:
-                chunk.samples[number] = self._changed(document.text[:_SAMPLED_CHARACTERS])
-            shingles = np.zeros(0, np.uint32)
-            if self._needs_signatures or first <= MAX_DOCUMENTS:
-                self._hasher = self._hasher or MinHasher()
-                signature, shingles = self._hasher.signature(prompt_bytes + b" " * bool(prompt_bytes) + text_bytes)
-                signatures.append(signature)
-                sets.append(shingles)
-            spelled = self._tokenizer.num_bytes(prompt) + self._tokenizer.num_bytes(text)
-            row = (
-                num_bytes,
-                spelled - self._tokenizer.dummy_bytes * (1 + bool(prompt.size)),
-                # All responses to one prompt have the same digest, and are on the same side of a split by document.
-                text_digest(prompt_bytes or text_bytes),
-                text_digest(prompt_bytes + text_bytes),
-                document.file_digest,
-                prompt.size,
-                document.is_heldout,
-                prompt.size + text.size + 1,
-                len(shingles),
-            )
-            rows.append(row)  # in the order of DOCUMENT
-            chunk.names.append(document.name)
-            chunk.labels.append(document.label)
-            tokens += [prompt, text, eos]
-        chunk.documents, chunk.lengths = np.array(rows, DOCUMENT), length_classes(np.array(lengths, np.int64))
-        chunk.tokens = _joined(tokens, dtype)
-        chunk.signatures, chunk.sets = _joined(signatures, np.uint32), _joined(sets, np.uint32)
-        return chunk
-
-    def _changed(self, text: str) -> tuple[str, str] | None:
-        """Encodes and decodes `text`, and returns the first place where that changes it, if it does."""
-        decoded = self._tokenizer.decode(self._tokenizer.encode(text))
-        if decoded == text:
-            return None
-        differs = (i for i, pair in enumerate(zip(text, decoded, strict=False)) if pair[0] != pair[1])
-        place = next(differs, min(len(text), len(decoded)))
-        shown = slice(max(place - 10, 0), place + 10)
-        return text[shown], decoded[shown]
+            removed_by = filters.removed_by_tokens(document, prompt.size + text.size)
+        if removed_by:
+            before = chunk.removed.get(removed_by, (0, 0))
+            chunk.removed[removed_by] = before[0] + 1, before[1] + num_bytes
+            continue
+        shingles = np.zeros(0, np.uint32)
+        if hasher is not None:
+            signature, shingles = hasher.signature(prompt_bytes + b" " * bool(prompt_bytes) + text_bytes)
+            signatures.append(signature)
+            sets.append(shingles)
+        spelled = tokenizer.num_bytes(prompt) + tokenizer.num_bytes(text)
+        row = (
+            num_bytes,
+            spelled - tokenizer.dummy_bytes * (1 + bool(prompt.size)),
+            # All responses to one prompt have the same digest, and are on the same side of a split by document.
+            text_digest(prompt_bytes or text_bytes),
+            text_digest(prompt_bytes + text_bytes),
+            document.file_digest,
+            prompt.size,
+            document.is_heldout,
+            prompt.size + text.size + 1,
+            len(shingles),
+        )
+        rows.append(row)  # in the order of DOCUMENT
+        chunk.names.append(document.name)
+        chunk.labels.append(document.label)
+        tokens += [prompt, text, eos]
+    chunk.documents, chunk.tokens = np.array(rows, DOCUMENT), _joined(tokens, dtype)
+    chunk.signatures, chunk.sets = _joined(signatures, np.uint32), _joined(sets, np.uint32)
+    return chunk
 
 
 def _joined(arrays: list[np.ndarray], dtype: Any) -> np.ndarray:
@@ -180,75 +149,46 @@ def chunks_of(documents: Iterable[RawDocument]) -> Iterator[tuple[list[RawDocume
         yield chunk, first
 
 
-class Engine(Protocol):
-    """What reads, encodes and compares the documents of a corpus. The store does not depend on it."""
-
-    def encoded(self, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped) -> Iterator[Chunk]:
-        """Reads the corpus, and yields its documents in order, encoded.
-
-        skipped: counts what is skipped. Raises ConfigError for what cannot be read, and for a worker that was killed.
-        """
-
-    def sharing_a_band(self, values: np.ndarray, documents: np.ndarray, jaccard: float) -> np.ndarray:
-        """See data.duplicates.near.sharing_a_band. values: a memory map."""
+# Reads a corpus and yields its documents in order, encoded, and counts what is skipped. Raises ConfigError for what
+# cannot be read, and for a worker that was killed. The store does not depend on it.
+Engine = Callable[[Source, CorpusConfig, Tokenizer, Skipped], Iterator[Chunk]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Processes:
-    """Encodes documents in `workers` processes, or in this one, and compares them in this one."""
-
-    workers: int = 1
-
-    sharing_a_band = staticmethod(sharing_a_band)
-
-    def encoded(self, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped) -> Iterator[Chunk]:
-        """See Engine."""
-        chunks = chunks_of(source.documents(skipped))
-        if self.workers == 1 or source.num_bytes < _SMALL_BYTES:
-            encoder = Encoder(corpus, tokenizer)
-            yield from (encoder.encode(*chunk) for chunk in chunks)
-            return
-        # Not fork: a program with threads, such as this one, cannot be copied safely.
-        pool = ProcessPoolExecutor(self.workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
-        pending: collections.deque[Future[Chunk]] = collections.deque()
-        try:
-            for chunk in chunks:
-                pending.append(pool.submit(_encode_in_worker, corpus, tokenizer.fingerprint, *chunk))
-                if len(pending) == _IN_FLIGHT * self.workers:
-                    yield pending.popleft().result()
-            while pending:
+def encode_documents(
+    source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped, *, workers: int = 1
+) -> Iterator[Chunk]:
+    """An Engine: encodes documents in `workers` processes, or in this one."""
+    chunks = chunks_of(source.documents(skipped))
+    if workers == 1 or source.num_bytes < _SMALL_BYTES:
+        yield from (encode_chunk(corpus, tokenizer, *chunk) for chunk in chunks)
+        return
+    # Not fork: a program with threads, such as this one, cannot be copied safely. The parent ends its workers.
+    ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), **ignore)
+    pending: collections.deque[Future[Chunk]] = collections.deque()
+    try:
+        for chunk in chunks:
+            pending.append(pool.submit(encode_in_worker, corpus, tokenizer.fingerprint, *chunk))
+            if len(pending) == _IN_FLIGHT * workers:
                 yield pending.popleft().result()
-        except BrokenProcessPool:
-            raise ConfigError(
-                "a worker process ended, as by the system where memory is too small: use fewer --workers"
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool:
+        raise ConfigError(
+            "a worker process ended, as by the system where memory is too small: use fewer --workers"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-ONE_PROCESS: Engine = Processes()
-
-
-def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def encode_in_worker(corpus: CorpusConfig, fingerprint: str, documents: list[RawDocument], first: int) -> Chunk:
+    """`encode_chunk` in a worker. Raises ConfigError where its tokenizer is not the one with `fingerprint`."""
+    return encode_chunk(corpus, _worker_tokenizer(corpus, fingerprint), documents, first)
 
 
 @functools.lru_cache(maxsize=1)
-def encoder_of(corpus: CorpusConfig, fingerprint: str) -> Encoder:
-    """Returns the encoder of a worker. Raises ConfigError where its tokenizer is not the one with `fingerprint`."""
+def _worker_tokenizer(corpus: CorpusConfig, fingerprint: str) -> Tokenizer:
     tokenizer = make_tokenizer(corpus)
     if tokenizer.fingerprint != fingerprint:
         raise ConfigError(f"data.tokenizer={corpus.tokenizer!r} has changed: run the same command again")
-    return Encoder(corpus, tokenizer)
-
-
-def _encode_in_worker(corpus: CorpusConfig, fingerprint: str, documents: list[RawDocument], first: int) -> Chunk:
-    return encoder_of(corpus, fingerprint).encode(documents, first)
-
-
-def _end_with_parent() -> None:
-    """Ends this process when its parent has ended, in whatever way."""
-    parent: Any = multiprocessing.parent_process()
-    wait([parent.sentinel])
-    os._exit(1)
+    return tokenizer

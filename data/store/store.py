@@ -29,41 +29,19 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from contract.errors import ConfigError
-from data.sources import Source, check_heldout, no_heldout_text, open_source
+from data.sources import Source, open_source
 from data.sources.config import CorpusConfig
 from data.sources.files import local_cache
-from data.sources.filters import check_filters
-from data.store.checksums import (
-    BackgroundVerification,
-    damaged,
-    is_small,
-    read_meta,
-    remember_verified,
-    verify,
-)
-from data.store.encode import ONE_PROCESS, Engine
-from data.store.progress import PrepareProgress
+from data.store.checksums import check_files, damaged, read_meta, remember_verified, verify
+from data.store.encode import Engine, encode_documents
 from data.store.write import write_store
 from data.tokenizers.tokenizer import Tokenizer
-from files.paths import (
-    check_access,
-    check_path,
-    check_writable,
-    copy_file,
-    describe_os_error,
-    in_bucket,
-    is_file,
-    reason,
-)
-
-T = TypeVar("T")
+from files.paths import check_access, check_writable, copy_file, in_bucket, is_file, reason
 
 _FORMAT = 9
 
@@ -73,34 +51,25 @@ class TokenStore:
 
     Attributes:
       folder: the store's folder.
-      name: the name with which that folder was written.
       meta: the contents of meta.json.
       tokens, offsets, digests, duplicate_ids, near_duplicate_pairs, text_bytes, token_bytes, name_ids,
         prompt_lengths, label_ids, unigram_counts, file_digests, text_digests, is_heldout: as in the module's table.
     """
 
     def __init__(self, folder: Path):
-        """Verifies the sizes of all files, and the checksums too unless the store is large (data/store/checksums.py).
-
-        Raises ConfigError where a file is missing or is not what was written.
-        """
+        """Raises ConfigError where a file is missing or is not what was written: see data/store/checksums.py."""
         self.folder = folder
         try:
             self.meta = read_meta(folder)
-            self.name: str = self.meta["name"]
-            for name, size in self.meta["file_sizes"].items():
-                if (actual := (folder / name).stat().st_size) != size:
-                    raise ValueError(f"{name} has {actual} bytes, not {size}")
-            if is_small(self.meta):
-                verify(folder, self.meta)
+            check_files(folder, self.meta)
             # Plain arrays over the maps: indexing an np.memmap is several times slower.
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
             for path in folder.glob("*.npy"):
                 setattr(self, path.stem, np.asarray(np.load(path, mmap_mode="r")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-                raise ConfigError(f"token store {folder} cannot be read: {describe_os_error(error) or error}") from None
+        except (FileNotFoundError, ValueError) as error:
             raise damaged(folder, error) from None
+        except OSError as error:
+            raise ConfigError(f"token store {folder} cannot be read: {reason(error)}") from None
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -133,19 +102,6 @@ class TokenStore:
         remember_verified(self.folder, self.meta)
         return sum(self.meta["file_sizes"].values())
 
-    def verified(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yields `batches`, and meanwhile verifies a store that was too large to be verified when it was opened.
-
-        Raises ConfigError, before the next batch, once a file is found that is not what was written.
-        """
-        for batch in batches:
-            self._verification.check()
-            yield batch
-
-    @functools.cached_property
-    def _verification(self) -> BackgroundVerification:
-        return BackgroundVerification(self.folder, self.meta)
-
     def unigram_entropy(self) -> float:
         """The entropy, in nats, of the token frequencies without EOS: the lowest loss of a model without context."""
         shares = self.unigram_counts[self.unigram_counts > 0] / self.unigram_counts.sum()
@@ -175,20 +131,13 @@ class TokenStore:
         return np.minimum(self.text_bytes[index] / np.maximum(self.token_bytes[index], 1), 1.0)
 
 
-def check_cache_dir(cache_dir: str) -> None:
-    """Raises ConfigError for an empty data.cache_dir, which would be the current folder, and for an address of none."""
-    if not cache_dir:
-        raise ConfigError("data.cache_dir='' must be a folder, such as '~/.cache/cloze'")
-    check_path(cache_dir, f"data.cache_dir={cache_dir!r}")
-
-
 def open_or_build(
     corpus: CorpusConfig,
     tokenizer: Tokenizer,
     *,
     progress: bool = True,
     new_store_dir: str | None = None,
-    engine: Engine = ONE_PROCESS,
+    engine: Engine = encode_documents,
     source: Source | None = None,
 ) -> TokenStore:
     """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
@@ -202,7 +151,7 @@ def open_or_build(
     Args:
       corpus: the config of the corpus.
       tokenizer: that of the corpus.
-      progress: show a bar while building, or lines if standard error is no terminal.
+      progress: whether to print a line to standard error every ten seconds while building.
       new_store_dir: another folder to look into and to build in, for a config that somebody else may have written.
       engine: reads and encodes the documents of a store that is built.
       source: the corpus, if it is open already.
@@ -210,43 +159,46 @@ def open_or_build(
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
     damaged store.
     """
-    check_cache_dir(corpus.cache_dir)
+    if not corpus.cache_dir:
+        raise ConfigError("data.cache_dir='' must be a folder, such as '~/.cache/cloze'")
     check_access(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
-    check_filters(corpus.filters)
     source = source or open_source(corpus)
     name = f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
     try:
         if new_store_dir is not None and not _has_store(corpus.cache_dir, name):
             corpus = dataclasses.replace(corpus, cache_dir=new_store_dir)
         folder = local_cache(corpus.cache_dir) / name
-        shared = f"{corpus.cache_dir.rstrip('/')}/{name}" if in_bucket(corpus.cache_dir) else None
-        in_cache = shared is None or is_file(f"{shared}/meta.json")
         if not folder.exists():
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            if shared is not None and in_cache:
-                _download(shared, folder)
-            else:
-                check_writable(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
-                check_heldout(source, corpus)
-                shown = PrepareProgress(source.num_bytes, shown=progress)
-                write_store(folder, source, corpus, tokenizer, shown, engine)
-        if shared is not None and not in_cache:
-            for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
-                copy_file(path, f"{shared}/{path.name}")
-            _note(f"token store {folder}: copied to {shared}")
+            _make_store(folder, source, corpus, tokenizer, engine, progress=progress)
     except OSError as error:
         raise ConfigError(
             f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
         ) from None
     store = TokenStore(folder)
-    if corpus.heldout_path and not store.is_heldout[-1]:  # its texts have no tokens
-        raise no_heldout_text(corpus)
-    if store.name != name:
+    if corpus.heldout_path and not store.is_heldout[-1]:
         raise ConfigError(
-            f"token store {folder} contains another corpus, the store {store.name}, which was renamed: "
-            "delete that folder, and the next run rebuilds it"
+            f"data.heldout_path={corpus.heldout_path!r} has no document with text: name other text, or set it to '' to "
+            "hold out documents of data.path"
         )
     return store
+
+
+def _make_store(
+    folder: Path, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, engine: Engine, *, progress: bool
+) -> None:
+    """Writes the store `folder`. A data.cache_dir in a bucket gets a copy, or already has one to copy."""
+    shared = f"{corpus.cache_dir.rstrip('/')}/{folder.name}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if in_bucket(shared) and is_file(f"{shared}/meta.json"):
+        _download(shared, folder)
+        return
+    check_writable(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
+    write_store(folder, source, corpus, tokenizer, engine, progress=progress)
+    remember_verified(folder, read_meta(folder))
+    if in_bucket(shared):
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
+            copy_file(path, f"{shared}/{path.name}")
+        _note(f"token store {folder}: copied to {shared}")
 
 
 def _has_store(cache_dir: str, name: str) -> bool:
@@ -265,19 +217,19 @@ def _download(address: str, folder: Path) -> None:
     building.mkdir()
     try:
         copy_file(f"{address}/meta.json", building / "meta.json")
-        try:
-            meta = read_meta(building)
-            for name in meta["file_sizes"]:
-                copy_file(f"{address}/{name}", building / name)
-            verify(building, meta)
-        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-            raise damaged(address, error) from None
+        meta = read_meta(building)
+        for name in meta["file_sizes"]:
+            copy_file(f"{address}/{name}", building / name)
+        verify(building, meta)
         with contextlib.suppress(OSError):  # another process of this machine has finished first
             os.rename(building, folder)
-        size = sum(meta["file_sizes"].values())
-        _note(f"token store {address}: copied to {folder} ({size / 1e6:,.1f} MB), checksums verified")
+            remember_verified(folder, meta)
+    except (FileNotFoundError, ValueError) as error:
+        raise damaged(address, error) from None
     finally:
         shutil.rmtree(building, ignore_errors=True)
+    size = sum(meta["file_sizes"].values())
+    _note(f"token store {address}: copied to {folder} ({size / 1e6:,.1f} MB), checksums verified")
 
 
 def _note(line: str) -> None:

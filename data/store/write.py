@@ -10,9 +10,10 @@ import io
 import json
 import os
 import shutil
+import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,16 @@ import numpy as np
 
 from contract.errors import ConfigError
 from contract.rng import GOLDEN, mix64
-from data.duplicates.near import JACCARD, MAX_DOCUMENTS, PERMUTATIONS, Signatures, near_pairs
+from data.duplicates.near import MAX_DOCUMENTS, PERMUTATIONS, Signatures, near_pairs
 from data.sources.config import CorpusConfig
-from data.sources.filters import FilterConfig, length_classes
+from data.sources.filters import FilterConfig
 from data.sources.source import Skipped, Source
 from data.store.checksums import file_checksum, sealed
-from data.store.encode import DOCUMENT, ONE_PROCESS, SAMPLED_TEXTS, Chunk, Engine, num_ids, token_dtype
-from data.store.progress import PrepareProgress
+from data.store.encode import DOCUMENT, Chunk, Engine, encode_documents, num_ids, token_dtype
 from data.tokenizers.tokenizer import Tokenizer
 
 _STALE_SECONDS = 24 * 3600
+_LINE_SECONDS = 10.0  # between two lines of progress
 _PIECE_TOKENS = 1 << 20  # in memory at the same time
 _REMOVED_AS = {1: "exact_duplicates", 2: "near_duplicates"}
 
@@ -39,13 +40,16 @@ def write_store(
     source: Source,
     corpus: CorpusConfig,
     tokenizer: Tokenizer,
-    progress: PrepareProgress,
-    engine: Engine = ONE_PROCESS,
+    engine: Engine = encode_documents,
+    *,
+    progress: bool = False,
 ) -> None:
     """Writes the token store `folder`, which gets its name when it is complete.
 
     Temporary files are in a folder next to it, and are gone when the function returns. Any number of processes may
     write the same store at the same time: the first to finish gives its own store the name.
+
+    progress: whether to print a line to standard error every ten seconds.
 
     Raises ConfigError for a corpus that cannot be read, and where no document besides those of data.heldout_path
     remains; OSError where the folder cannot be written.
@@ -54,13 +58,12 @@ def write_store(
     work = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
     work.mkdir()
     try:
-        with progress, contextlib.closing(_Writer(work, tokenizer)) as writer:
-            for chunk in engine.encoded(source, corpus, tokenizer, writer.skipped):
+        with contextlib.closing(_Writer(work, tokenizer)) as writer:
+            chunks = engine(source, corpus, tokenizer, writer.skipped)
+            for chunk in _with_progress(chunks, source.num_bytes) if progress else chunks:
                 writer.append(chunk)
-                progress.add(chunk.bytes_read, chunk.num_read)
-            progress.stage("writing the token store")
             writer.close()
-            store = writer.finish(folder.name, source, corpus.filters, engine)
+            store = writer.finish(folder.name, source, corpus.filters)
         try:
             os.rename(store, folder)
         except OSError:
@@ -69,6 +72,20 @@ def write_store(
             # Another process finished first, and its store is equal to this one.
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _with_progress(chunks: Iterable[Chunk], total_bytes: int) -> Iterator[Chunk]:
+    """Yields the chunks, and prints every ten seconds how much has been read. total_bytes: approximate."""
+    began = last_line = time.monotonic()
+    num_bytes = num_documents = 0
+    for chunk in chunks:
+        yield chunk
+        num_bytes, num_documents = num_bytes + chunk.bytes_read, num_documents + chunk.num_read
+        if time.monotonic() - last_line > _LINE_SECONDS:
+            last_line = time.monotonic()
+            read, total, speed = num_bytes / 1e6, total_bytes / 1e6, num_bytes / 1e6 / (last_line - began)
+            line = f"prepare: {read:,.1f} of {total:,.1f} MB, {num_documents:,} documents, {speed:,.1f} MB/s"
+            print(line, file=sys.stderr, flush=True)
 
 
 def _remove_stale_work(folder: Path) -> None:
@@ -95,11 +112,9 @@ class _Writer:
             for name in ("tokens", "signatures", "sets")
         }
         self._documents: list[np.ndarray] = []
-        self._texts: dict[str, dict[str, int]] = {"name": {}, "label": {}}
-        self._text_ids: dict[str, list[np.ndarray]] = {"name": [], "label": []}
-        self._samples: list[tuple[str, str] | None] = []
+        self._names: list[str] = []
+        self._labels: list[str] = []
         self._removed: dict[str, np.ndarray] = collections.defaultdict(lambda: np.zeros(2, np.int64))
-        self._lengths: collections.Counter[str] = collections.Counter()
         self._num_read = 0
 
     def close(self) -> None:
@@ -111,17 +126,14 @@ class _Writer:
         for name, array in (("tokens", chunk.tokens), ("signatures", chunk.signatures), ("sets", chunk.sets)):
             self._files[name].write(array.tobytes())  # unlike tofile, says why it fails
         self._documents.append(chunk.documents)
-        for kind, texts in (("name", chunk.names), ("label", chunk.labels)):
-            known = self._texts[kind]
-            self._text_ids[kind].append(np.array([known.setdefault(text, len(known)) for text in texts], np.int32))
-        self._samples += [s for number, s in chunk.samples.items() if self._num_read + number < SAMPLED_TEXTS]
+        self._names += map(sys.intern, chunk.names)
+        self._labels += map(sys.intern, chunk.labels)
         self._num_read += chunk.num_read
         self.skipped.empty += chunk.skipped_empty
         for name, counts in chunk.removed.items():
             self._removed[name] += counts
-        self._lengths.update(chunk.lengths)
 
-    def finish(self, name: str, source: Source, filters: FilterConfig, engine: Engine) -> Path:
+    def finish(self, name: str, source: Source, filters: FilterConfig) -> Path:
         """Writes the store to a new folder, which is returned. meta.json is written last.
 
         name: of the store. source, filters: of the corpus. Raises ConfigError where no document of it remains, OSError.
@@ -131,21 +143,20 @@ class _Writer:
             raise ConfigError(self._nothing_left(source.where))
         is_searched = filters.remove_duplicates == "near" or self._num_read <= MAX_DOCUMENTS
         signatures = self._signatures(documents["num_shingles"]) if is_searched else None
-        name_ids, label_ids = (np.concatenate(self._text_ids[kind]) for kind in ("name", "label"))
-        copies = _copies(documents, label_ids, filters, signatures, engine)
+        copies = _copies(documents, _numbered(self._labels)[0], filters, signatures)
         for reason, kind in _REMOVED_AS.items():
             if (chosen := copies == reason).any():
                 self._removed[kind] += chosen.sum(), documents["text_bytes"][chosen].sum()
         kept = np.flatnonzero(copies == 0)
         arrays = {name: documents[name][kept] for name in DOCUMENT.names[:-2]}
         arrays["offsets"] = np.append(0, np.cumsum(documents["num_tokens"][kept]))
-        arrays["name_ids"], names = _renumbered(name_ids[kept], self._texts["name"])
-        arrays["label_ids"], labels = _renumbered(label_ids[kept], self._texts["label"])
+        arrays["name_ids"], names = _numbered(self._names[d] for d in kept.tolist())
+        arrays["label_ids"], labels = _numbered(self._labels[d] for d in kept.tolist())
         arrays["duplicate_ids"] = _first_of_each(arrays["text_digests"])
         arrays["near_duplicate_pairs"] = np.zeros((0, 2), np.int64)
         if signatures is not None:
-            compared = engine.sharing_a_band(signatures.values, kept[np.unique(arrays["duplicate_ids"])], JACCARD)
-            arrays["near_duplicate_pairs"] = np.searchsorted(kept, near_pairs(signatures, compared))
+            pairs = near_pairs(signatures, kept[np.unique(arrays["duplicate_ids"])])
+            arrays["near_duplicate_pairs"] = np.searchsorted(kept, pairs)
         store = self._work / "store"
         store.mkdir()
         digest = hashlib.blake2b(digest_size=8)
@@ -166,35 +177,21 @@ class _Writer:
             "near_duplicates_searched": is_searched,
             "content_digest": digest.hexdigest(),
             "filters": filters.identity(),
-            **self._counts(arrays),
+            "dtype": token_dtype(self._tokenizer).name,
+            "num_documents": len(kept),
+            "num_tokens": int(arrays["offsets"][-1]),
+            "num_bytes": int(arrays["text_bytes"].sum()),
+            "num_unknown": int(arrays["unigram_counts"][unk]) if (unk := self._tokenizer.vocab.unk) >= 0 else 0,
+            "skipped_empty": self.skipped.empty,
+            "skipped_files": self.skipped.files,
+            "skipped_lines": self.skipped.lines,
+            "first_skipped_line": self.skipped.first_line,
+            "removed": {key: {"documents": int(n), "bytes": int(size)} for key, (n, size) in self._removed.items()},
             "file_sizes": {file.name: file.stat().st_size for file in files},
             "checksums": {file.name: file_checksum(file) for file in files},
         }
         _write_json(store / "meta.json", sealed(meta))
         return store
-
-    def _counts(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Returns the fields of meta.json that are counts of what was read and what remains."""
-        unk = self._tokenizer.vocab.unk
-        return {
-            "dtype": token_dtype(self._tokenizer).name,
-            "num_documents": len(arrays["digests"]),
-            "num_tokens": int(arrays["offsets"][-1]),
-            "num_bytes": int(arrays["text_bytes"].sum()),
-            "num_unknown": int(arrays["unigram_counts"][unk]) if unk >= 0 else 0,
-            "sampled_texts": len(self._samples),
-            "changed_texts": [sample for sample in self._samples if sample],
-            "skipped_empty": self.skipped.empty,
-            "skipped_files": self.skipped.files,
-            "skipped_lines": self.skipped.lines,
-            "first_skipped_line": self.skipped.first_line,
-            "removed": {
-                key: dict(zip(("documents", "bytes"), n.tolist(), strict=True)) for key, n in self._removed.items()
-            },
-            "bytes_before_filters": dict(sorted(self._lengths.items(), key=lambda item: int(item[0]))),
-            "bytes_of_documents": length_classes(arrays["text_bytes"]),
-            "tokens_of_documents": length_classes(np.diff(arrays["offsets"]) - 1),
-        }
 
     def _signatures(self, num_shingles: np.ndarray) -> Signatures:
         """Returns the signatures of all documents, memory maps of the files."""
@@ -228,11 +225,7 @@ class _Writer:
 
 
 def _copies(
-    documents: np.ndarray,
-    label_ids: np.ndarray,
-    filters: FilterConfig,
-    signatures: Signatures | None,
-    engine: Engine,
+    documents: np.ndarray, label_ids: np.ndarray, filters: FilterConfig, signatures: Signatures | None
 ) -> np.ndarray:
     """Returns why each of `documents` is to be removed: uint8 [n], a key of _REMOVED_AS, or 0 for one that stays.
 
@@ -252,8 +245,7 @@ def _copies(
     is_first = _first_of_each(keys[compared]) == np.arange(len(compared))
     removed[compared[~is_first]] = 1
     if signatures is not None and filters.remove_duplicates == "near":
-        compared = engine.sharing_a_band(signatures.values, compared[is_first], filters.jaccard)
-        removed[near_pairs(signatures, compared, filters.jaccard, most=1)[:, 1]] = 2
+        removed[near_pairs(signatures, compared[is_first], filters.jaccard, most=1)[:, 1]] = 2
     return removed
 
 
@@ -263,12 +255,11 @@ def _first_of_each(values: np.ndarray) -> np.ndarray:
     return first[inverse]
 
 
-def _renumbered(ids: np.ndarray, texts: Mapping[str, int]) -> tuple[np.ndarray, list[str]]:
-    """Returns the texts that `ids` have, in the order of their first occurrence, and their numbers: int32 [n]."""
-    found, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    names = list(texts)
-    return np.argsort(order).astype(np.int32)[inverse], [names[id_] for id_ in found[order]]
+def _numbered(texts: Iterable[str]) -> tuple[np.ndarray, list[str]]:
+    """Returns the number of each text, int32 [n], and the distinct texts in the order of their first occurrence."""
+    numbers: dict[str, int] = {}
+    ids = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int32)
+    return ids, list(numbers)
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -1,8 +1,10 @@
-"""The interface of tokenizers, and the encoding and decoding of special tokens."""
+"""The interface of tokenizers, their special tokens, and the encoding and decoding of these."""
 
 import abc
+import dataclasses
 import functools
 import re
+import string
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -10,8 +12,179 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
-from contract.vocab import BLANK, SPACE, Vocab
-from data.tokenizers.specials import ModelTokens, make_vocab
+from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP, Vocab
+
+# Fields of Vocab -> the texts of this special token in published models, where no file of the model's folder names it.
+_KNOWN_NAMES = {
+    "pad": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>"),
+    "eos": ("</s>", "<eos>", "[EOS]", "<|endoftext|>", "<|end_of_text|>"),
+    "unk": ("<unk>", "[UNK]"),
+    "mask": ("[MASK]", "<mask>"),
+    "cls": ("[CLS]", "<cls>"),
+    "sep": ("[SEP]", "<sep>"),
+    "bos": ("<s>", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>"),
+}
+# Prefix, suffix and middle of fill-in-the-middle: StarCoder, Qwen, Code Llama.
+_FIM_NAMES = (
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    ("\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>"),
+)
+_SENTINEL = re.compile("\u2581?<extra_id_([0-9]+)>")  # mT5's pieces begin with U+2581
+_PUNCTUATION = tuple(mark.encode() for mark in string.punctuation)
+_APPENDED = ("pad", "eos", "mask", "cls", "sep", "bos")  # in the order of their ids
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelTokens:
+    """The tokens of a tokenizer's model.
+
+    Attributes:
+      size: the number of ids, with those that are not used.
+      roles: field of Vocab -> id, of the model's pad, eos, ... where it has them.
+      specials: id -> text, of all special tokens, those of `roles` too.
+      content: id -> UTF-8 bytes, of all ordinary tokens. The bytes may be a part of a character.
+      begins_word: ids of ordinary tokens that begin a word though their bytes do not begin with whitespace.
+    """
+
+    size: int
+    roles: Mapping[str, int]
+    specials: Mapping[int, str]
+    content: Mapping[int, bytes]
+    begins_word: frozenset[int] = frozenset()
+
+
+_SPECIAL_NAMES = frozenset(name for names in (*_KNOWN_NAMES.values(), *_FIM_NAMES) for name in names)
+
+
+def is_sentinel_name(text: str) -> bool:
+    """Returns whether `text` is the name of one of T5's sentinels."""
+    return _SENTINEL.fullmatch(text) is not None
+
+
+def is_special_name(text: str) -> bool:
+    """Returns whether `text` is the name of a special token in published models."""
+    return text in _SPECIAL_NAMES or is_sentinel_name(text)
+
+
+def known_roles(specials: Mapping[int, str]) -> dict[str, int]:
+    """Returns field of Vocab -> id, for the special tokens, id -> text, with texts of published models."""
+    ids = {text: id_ for id_, text in specials.items()}
+    found = {role: next((ids[name] for name in names if name in ids), -1) for role, names in _KNOWN_NAMES.items()}
+    return {role: id_ for role, id_ in found.items() if id_ >= 0}
+
+
+def with_substitutes(roles: Mapping[str, int]) -> dict[str, int]:
+    """Returns `roles` with sep as eos and cls as bos, as in BERT, where there is no other."""
+    substitutes = {"eos": roles.get("sep"), "bos": roles.get("cls")}
+    return {role: id_ for role, id_ in substitutes.items() if id_ is not None} | dict(roles)
+
+
+def make_vocab(
+    model: ModelTokens,
+    where: str,
+    *,
+    num_sentinels: int,
+    mode_tokens: tuple[str, ...],
+    append_special_tokens: bool = True,
+) -> Vocab:
+    """Returns a Vocab of the model's special tokens, and of appended ones for those that the model lacks.
+
+    Appended special tokens have the ids from model.size on, in the order pad, eos, mask, cls, sep, bos, mode tokens,
+    sentinels, and the sentinels descend, as in T5. A model with sentinels of its own must have as many as
+    data.num_sentinels. With data.num_sentinels=3, the fill-in-the-middle tokens of a model without <extra_id_0> are its
+    sentinels: prefix, suffix, middle. unk is never appended.
+
+    where: the config field of the tokenizer with its value, for messages. The others are fields of config.data.
+
+    Raises ConfigError for an invalid data.mode_tokens, where the model's sentinels are too few,
+    where it has no EOS and none is appended, and for a special id between the ids of ordinary tokens.
+    """
+    content_start, content_end = min(model.content), max(model.content) + 1
+    inside = [text for id_, text in model.specials.items() if content_start <= id_ < content_end]
+    if inside:
+        raise ConfigError(
+            f"{where} has the special token {inside[0]!r} between the ids {content_start} and {content_end - 1} of its "
+            "ordinary tokens: train it with all special tokens first, or add them last"
+        )
+    ids, next_free = {"unk": -1, **model.roles}, model.size
+    for role in _APPENDED:
+        if role not in ids:
+            ids[role] = next_free if append_special_tokens else -1
+            next_free += append_special_tokens
+    if ids["eos"] < 0:
+        raise ConfigError(f"{where} has no EOS, and data.append_special_tokens=False: set it to True")
+    if ids["pad"] < 0:
+        ids["pad"] = ids["eos"]
+    own = {text: id_ for id_, text in model.specials.items()}
+    modes = []
+    for name in mode_tokens:
+        if name in own or append_special_tokens:
+            modes.append((name, own.get(name, next_free)))
+            next_free += name not in own
+    sentinels = _own_sentinels(own, num_sentinels, where)
+    if not sentinels and append_special_tokens:
+        sentinels = tuple(range(next_free + num_sentinels - 1, next_free - 1, -1))
+        next_free += num_sentinels
+    vocab = Vocab(
+        size=next_free,
+        **ids,
+        modes=tuple(modes),
+        sentinel_ids=sentinels,
+        content_start=content_start,
+        content_end=content_end,
+        marks=bytes(_marks(model, id_) for id_ in range(next_free)),
+        own_names=tuple(sorted(model.specials.items())),
+    )
+    _check_modes(mode_tokens, vocab)
+    return vocab
+
+
+def _own_sentinels(own: Mapping[str, int], count: int, where: str) -> tuple[int, ...]:
+    """Returns the ids of the model's first `count` sentinels; none if the model has no sentinel."""
+    numbers = {int(match[1]): id_ for text, id_ in own.items() if (match := _SENTINEL.fullmatch(text))}
+    found = []
+    while len(found) in numbers:
+        found.append(numbers[len(found)])
+    if found and len(found) < count:
+        raise ConfigError(
+            f"data.num_sentinels={count}, and {where} has {len(found)} sentinels of its own: set data.num_sentinels="
+            f"{len(found)} or less, or use a tokenizer with more, as from data.train_tokenizer --num_sentinels={count}"
+        )
+    if not found and count == 3:
+        return next((tuple(own[name] for name in names) for names in _FIM_NAMES if all(n in own for n in names)), ())
+    return tuple(found[:count])
+
+
+def _check_modes(mode_tokens: tuple[str, ...], vocab: Vocab) -> None:
+    """Raises ConfigError for a mode token that is empty, or the name of another special token."""
+    others = dataclasses.replace(vocab, modes=(), own_names=()).ids_by_name()
+    names = vocab.names()  # made once: a vocabulary may have thousands of sentinels
+    roles = {names[id_] for id_ in others.values() if id_ in names}
+    for name in mode_tokens:
+        if not name or mode_tokens.count(name) > 1 or name in others or name in roles:
+            raise ConfigError(f"data.mode_tokens={mode_tokens}: {name!r} is empty or the name of another token")
+
+
+def _marks(model: ModelTokens, id_: int) -> int:
+    """Returns the bits of Vocab.marks for a token, 0 if it is not an ordinary token."""
+    text = model.content.get(id_)
+    if text is None:
+        return 0
+    return (
+        STOP * text.endswith((b".", b"!", b"?"))
+        | NEWLINE * text.endswith((b"\n", b"\r"))
+        | SPACE * (text[:1].isspace() or id_ in model.begins_word)
+        | CONTINUATION * (len(text) == 1 and 0x80 <= text[0] < 0xC0)
+        | BLANK * text.isspace()
+        | PUNCTUATION * text.startswith(_PUNCTUATION)
+    )
+
+
+def appended_names(vocab: Vocab) -> dict[int, str]:
+    """Returns id -> name of the special tokens that the tokenizer's model does not have, by ascending id."""
+    own = dict(vocab.own_names)
+    return {id_: name for id_, name in sorted(vocab.names().items()) if id_ not in own}
 
 
 class Tokenizer(abc.ABC):

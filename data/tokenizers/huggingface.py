@@ -11,30 +11,12 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
-from data.sources.files import expand_home, read_regular_file
-from data.tokenizers.base import Tokenizer, check_unicode
-from data.tokenizers.specials import ModelTokens, is_special_name, known_roles, with_substitutes
-from files.paths import exists, is_folder
+from data.tokenizers.base import ModelTokens, Tokenizer, check_unicode, is_special_name, known_roles, with_substitutes
+from files.paths import exists, is_folder, read_bytes
 
-_MOST_IDS = 2**26  # as model.vocab_size
 _ROLES = ("pad", "eos", "unk", "mask", "cls", "sep", "bos")  # fields of Vocab; "pad_token" and so on in the files
 _UNUSED = re.compile(r"\[unused[0-9]+\]")  # BERT's spare ids, which no text contains
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
-# Options of tokenizer_config.json that some classes of transformers obey -> where tokenizer.json has the same one: the
-# type of a part, and the name of its field.
-_OPTIONS = {
-    "do_lower_case": ("BertNormalizer", "lowercase"),
-    "strip_accents": ("BertNormalizer", "strip_accents"),
-    "tokenize_chinese_chars": ("BertNormalizer", "handle_chinese_chars"),
-    "add_prefix_space": ("ByteLevel", "add_prefix_space"),
-}
-_BERT = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
-# These classes -> the values of options that tokenizer_config.json lacks. Without a class, it has the options it names.
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "": {},
-    **{name: _BERT for name in ("BertTokenizer", "ElectraTokenizer")},
-    **{name: {"add_prefix_space": False} for name in ("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer")},
-}
 # Character -> byte of byte-level BPE (Radford et al. 2019, gpt-2's encoder.py). Printable bytes of Latin-1 are their
 # own characters; the others are the characters from U+0100 on, in order.
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -75,18 +57,12 @@ class HuggingFaceTokenizer(Tokenizer):
         digest.update(repr(sorted(tokens.specials.items())).encode())
         self.fingerprint = "huggingface:" + digest.hexdigest()
         self._encoder = _for_raw_text(self.json, tokens.specials, digest.hexdigest(), self.where)
-        _check_options(self.json, settings, self.where)
         self._own_lstrip = {token["id"]: token.get("lstrip", False) for token in self.json.get("added_tokens") or []}
         self._before_special = " " if self.json["model"].get("type") == "WordPiece" else ""
 
     def encode(self, text: str) -> np.ndarray:
         check_unicode(text)
-        ids, vocab = np.array(self._encoder.encode(text, add_special_tokens=False).ids, np.int32), self.vocab
-        special = ids[((ids < vocab.content_start) | (ids >= vocab.content_end)) & (ids != vocab.unk)]
-        if special.size:
-            name = vocab.names()[int(special[0])]
-            raise ConfigError(f"{self.where} encodes a raw text to its special token {name!r}: use another tokenizer")
-        return ids
+        return np.array(self._encoder.encode(text, add_special_tokens=False).ids, np.int32)
 
     def takes_space_before(self, special: int) -> bool:
         """As the file says of its own tokens (lstrip)."""
@@ -111,7 +87,7 @@ def _read_folder(path: str, where: str) -> tuple[dict[str, bytes], dict[str, Any
 
     Raises ConfigError, with `where`, for a missing file.
     """
-    file = expand_home(path, where).rstrip("/")
+    file = os.path.expanduser(path).rstrip("/")
     if not file.endswith(".json") or is_folder(file):
         file = os.path.join(file, "tokenizer.json")
     if not exists(file):
@@ -124,12 +100,9 @@ def _read_folder(path: str, where: str) -> tuple[dict[str, bytes], dict[str, Any
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         other = os.path.join(os.path.dirname(file), name)
         if exists(other):
-            files[name] = read_regular_file(other)
-            found = json.loads(files[name])
-            if not isinstance(found, dict):
-                raise ConfigError(f"{where}: {other} holds no JSON object")
-            settings |= found
-    return files | {os.path.basename(file): read_regular_file(file)}, settings
+            files[name] = read_bytes(other)
+            settings |= json.loads(files[name])
+    return files | {os.path.basename(file): read_bytes(file)}, settings
 
 
 def _check_model(data: Any, where: str) -> None:
@@ -140,27 +113,13 @@ def _check_model(data: Any, where: str) -> None:
     kind = model.get("type", "BPE" if "merges" in model else None)
     if kind not in ("BPE", "WordPiece", "Unigram"):
         raise ConfigError(f"{where} has a model of type {kind}: use one of type BPE, WordPiece or Unigram")
+    if not data.get("decoder"):
+        raise ConfigError(f"{where} has no decoder: save it with one, such as tokenizers.decoders.ByteLevel")
     if model.get("end_of_word_suffix"):
         raise ConfigError(
             f"{where} marks the ends of words ({model['end_of_word_suffix']!r}), so its tokens do not show where words "
             "begin: use a tokenizer of byte-level BPE, of Metaspace or of WordPiece"
         )
-
-
-def _check_options(data: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> None:
-    """Raises ConfigError where `transformers` would encode raw text by other options than tokenizer.json has."""
-    name = str(settings.get("tokenizer_class") or "").removesuffix("Fast")
-    if name not in _DEFAULTS:
-        return
-    options = _DEFAULTS[name] | settings
-    for part in _components(data):
-        for option, (kind, field) in _OPTIONS.items():
-            if part["type"] == kind and field in part and options.get(option, part[field]) != part[field]:
-                raise ConfigError(
-                    f"{where}: transformers reads {option}={options[option]} in tokenizer_config.json, and "
-                    f"tokenizer.json has {field}={part[field]}: change one of them; or, to use tokenizer.json, set "
-                    '"tokenizer_class": "PreTrainedTokenizerFast" in tokenizer_config.json'
-                )
 
 
 def _library(data: Mapping[str, Any], where: str) -> Any:
@@ -196,21 +155,7 @@ def _for_raw_text(data: Mapping[str, Any], specials: Mapping[int, str], digest: 
         if id_ != token["id"]:
             raise ConfigError(f"{where} gives {token['content']!r} the id {token['id']}, and tokenizers the id {id_}")
     library.encode_special_tokens = True  # the added tokens that are special are not looked for in text
-    if not data.get("decoder"):
-        library.decoder = _decoder(data)
     return library
-
-
-def _decoder(data: Mapping[str, Any]) -> Any:
-    """Returns the decoder for a tokenizer.json without one."""
-    from tokenizers import decoders
-
-    parts = list(_components(data))
-    if data["model"].get("type") == "WordPiece":
-        return decoders.WordPiece(data["model"]["continuing_subword_prefix"])
-    if any(part["type"] == "ByteLevel" for part in parts):
-        return decoders.ByteLevel()
-    return decoders.Sequence([decoders.Replace(_space_symbol(parts), " "), decoders.ByteFallback(), decoders.Fuse()])
 
 
 def _components(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -250,8 +195,6 @@ def _read_tokens(
 
     vocab, added = _vocabulary(data), data.get("added_tokens") or []
     ids = vocab | {token["content"]: token["id"] for token in added}
-    if (largest := max(ids.values(), default=0)) >= _MOST_IDS:
-        raise ConfigError(f"{where} has the id {largest}: ids must be less than {_MOST_IDS}")
     named = _named_roles(data, settings, ids, where)
     specials = {ids[text]: text for text in named.values()}
     specials |= {token["id"]: token["content"] for token in added if token["special"] or is_special(token["content"])}
@@ -304,8 +247,6 @@ def _content(
     a byte in a model with byte fallback. WordPiece's tokens spell no spaces; those without "##" begin a word.
     """
     model, parts = data["model"], list(_components(data))
-    if not texts:
-        raise ConfigError(f"{where} has no ordinary tokens")
     if model.get("type") == "WordPiece":
         prefix = model["continuing_subword_prefix"]
         begins = frozenset(id_ for id_, text in texts.items() if not text.startswith(prefix))

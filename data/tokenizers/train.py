@@ -10,15 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from contract.errors import ConfigError
 
 Kind = Literal["unigram", "bpe", "wordpiece"]
-Normalization = Literal["identity", "nfc", "nfkc"]
 
 # Characters of a text that a trainer reads at once. SentencePiece skips longer lines than its limit without an error,
 # and merges in a word of a million letters take time that is quadratic in its length.
 _PART = 4096
 _BERT = ("[CLS]", "[SEP]", "[MASK]")  # which every WordPiece tokenizer has
+_COVERAGE = 0.9995  # the share of the characters of the text that are in the vocabulary, the most frequent ones
 # SentencePiece skips a line with U+2585, which it reserves.
 _LINE_END = re.compile("[\n\u2585]")
 
@@ -32,19 +34,12 @@ class TrainingOptions:
       is_json: whether the file is a tokenizer.json of Hugging Face or a SentencePiece .model.
       vocab_size: the number of ids in the file, with all special tokens.
       special_tokens: their names, without those that every tokenizer of the kind has (pad, EOS, unk).
-      normalization: Unicode's normal form of encoded text; "identity": the text as it is.
-      byte_fallback: SentencePiece: the bytes are tokens, which spell characters without a piece.
-      character_coverage: the share of the characters of the text that are in the vocabulary, the most frequent ones;
-        not read by byte-level BPE.
     """
 
     kind: Kind
     is_json: bool
     vocab_size: int
     special_tokens: tuple[str, ...]
-    normalization: Normalization
-    byte_fallback: bool
-    character_coverage: float
 
     def all_special_tokens(self) -> tuple[str, ...]:
         """The names of all special tokens of the file, in the order of their ids, which are the first."""
@@ -60,10 +55,6 @@ def check_options(options: TrainingOptions) -> None:
     if is_json != (kind == "wordpiece") and kind != "bpe":
         trained, end = ("SentencePiece", ".model") if kind == "unigram" else ("Hugging Face's tokenizers", ".json")
         raise ConfigError(f"--kind={kind} is trained by {trained}: write --out=NAME{end}")
-    if is_json and not options.byte_fallback:
-        raise ConfigError("--nobyte_fallback is for a SentencePiece model: remove it, or write --out=NAME.model")
-    if not is_json and options.normalization == "nfc":
-        raise ConfigError("--normalization=nfc: SentencePiece has no such rule: set nfkc or identity")
     names = options.all_special_tokens()
     for name in options.special_tokens:
         # Text never has such a piece: trainers divide it at the brackets, or take special tokens out of the text.
@@ -71,8 +62,7 @@ def check_options(options: TrainingOptions) -> None:
             raise ConfigError(
                 f"--special_tokens: {name!r} must be a new name in brackets, such as [CLS] or <fim_prefix>"
             )
-    has_bytes = kind != "wordpiece" and options.byte_fallback
-    smallest = len(names) + 256 * has_bytes + 1
+    smallest = len(names) + 256 * (kind != "wordpiece") + 1
     if options.vocab_size < smallest:
         raise ConfigError(
             f"--vocab_size={options.vocab_size} must be at least {smallest}: the special tokens, the bytes and a piece"
@@ -110,10 +100,10 @@ def _sentencepiece(texts: Sequence[str], options: TrainingOptions) -> bytes:
             unk_id=2,
             bos_id=-1,
             control_symbols=list(options.special_tokens),
-            byte_fallback=options.byte_fallback,  # without it, characters without a piece are unknown tokens
-            character_coverage=options.character_coverage,
+            byte_fallback=True,  # without it, characters without a piece are unknown tokens
+            character_coverage=_COVERAGE,
             required_chars="\u2581",  # the space; as bytes it would be decoded as this character
-            normalization_rule_name=options.normalization,
+            normalization_rule_name="identity",
             remove_extra_whitespaces=False,  # runs of spaces are text
             add_dummy_prefix=False,  # no space before a text
             allow_whitespace_only_pieces=True,
@@ -132,7 +122,6 @@ def _byte_level_bpe(texts: Sequence[str], options: TrainingOptions) -> bytes:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = _normalizer(options)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -151,20 +140,19 @@ def _wordpiece(texts: Sequence[str], options: TrainingOptions) -> bytes:
 
     def untrained(vocab: dict[str, int]) -> Any:
         tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
-        tokenizer.normalizer = _normalizer(options)
         tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
         return tokenizer
 
     # Without `inside`, the trainer would give characters within words their ids in the order of a hash map, which
     # differs between processes, and would choose between merges of equal frequency by these ids.
-    alphabet = _alphabet(texts, options)
+    alphabet = _alphabet(texts)
     inside = [f"##{character}" for character in alphabet if not _is_punctuation(character)]
     specials = list(options.all_special_tokens())
     required = len(specials) + len(inside) + len(alphabet)
     if required > options.vocab_size:
         raise ConfigError(
             f"--vocab_size={options.vocab_size} is too small for the special tokens and the characters of this text: "
-            f"set --vocab_size={required} or more, or a smaller --character_coverage"
+            f"set --vocab_size={required} or more"
         )
     trainer = trainers.WordPieceTrainer(
         vocab_size=options.vocab_size,
@@ -189,26 +177,12 @@ def _as_json(tokenizer: Any, options: TrainingOptions) -> bytes:
     return tokenizer.to_str(pretty=True).encode()
 
 
-def _normalizer(options: TrainingOptions) -> Any:
-    from tokenizers import normalizers
-
-    return {"identity": None, "nfc": normalizers.NFC(), "nfkc": normalizers.NFKC()}[options.normalization]
-
-
-def _alphabet(texts: Sequence[str], options: TrainingOptions) -> list[str]:
-    """Returns the most frequent characters of words, which make up `options.character_coverage` of them."""
-    normalizer, counts = _normalizer(options), Counter[str]()
-    for part in _parts(texts):
-        counts.update(part if normalizer is None else normalizer.normalize_str(part))
-    ordered = sorted((-count, character) for character, count in counts.items() if not character.isspace())
-    left = options.character_coverage * -sum(count for count, _ in ordered)
-    alphabet = []
-    for count, character in ordered:
-        if left <= 0:
-            break
-        left += count
-        alphabet.append(character)
-    return sorted(alphabet)
+def _alphabet(texts: Sequence[str]) -> list[str]:
+    """Returns the most frequent characters of words, which make up `_COVERAGE` of them."""
+    counts = Counter(character for text in texts for character in text if not character.isspace())
+    ordered = sorted(counts, key=lambda character: (-counts[character], character))
+    covered = np.cumsum([counts[character] for character in ordered])
+    return sorted(ordered[: np.searchsorted(covered, _COVERAGE * counts.total()) + 1])
 
 
 def _is_punctuation(character: str) -> bool:

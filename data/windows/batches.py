@@ -10,11 +10,11 @@ import grain
 import numpy as np
 
 from contract.batch import Batch
+from contract.rng import example_keys
 from contract.windows import BatchSpec, Ramp, Windows
 from data.windows.documents import Documents, MixedDocuments
-from data.windows.examples import DrawnExamples, ExampleReader
-from data.windows.order import DrawOrder, PlannedOrder
-from data.windows.windowing import WindowReader
+from data.windows.order import Drawn, DrawOrder, PlannedOrder
+from data.windows.windowing import Slices, WindowReader, gather, make_reader, slices_of_groups
 
 Transform = Callable[[Windows, int], Batch]
 
@@ -57,26 +57,26 @@ def batches(
       local_rows: this process's rows of the global batch, ascending; they need not be adjacent.
       seed: any int. It determines the order, the cuts and the examples' keys.
 
-    Raises ConfigError for invalid weights and where the documents do not fill a window, ValueError for local_rows that
-    are not ascending rows of the batch.
+    Raises ConfigError for invalid weights and where the documents do not fill a window.
     """
-    order: DrawOrder | PlannedOrder
     weights: Sequence[float] = [windows.weight for windows in spec.windows]
     ramps: Sequence[Ramp | None] = [None] * len(weights)
-    if spec.plan is None:
-        readers = [WindowReader(documents.by_corpus[windows.corpus], windows, seed) for windows in spec.windows]
-        denoiser_ids = list(range(len(readers)))
-        weights, ramps = example_weights(spec, readers, documents.factors)
-        order = DrawOrder(list(map(len, readers)), weights, seed=seed, ramps=ramps)
-    else:
+    specs, denoiser_ids = list(spec.windows), list(range(len(weights)))
+    if spec.plan is not None:
         planned = np.stack([spec.plan.denoiser_ids.ravel(), spec.plan.raw_lengths.ravel()], axis=1)
         distinct, cycle = np.unique(planned, axis=0, return_inverse=True)
         denoiser_ids = distinct[:, 0].tolist()
         specs = [dataclasses.replace(spec.windows[k], raw_length=raw_length) for k, raw_length in distinct.tolist()]
-        readers = [WindowReader(documents.by_corpus[windows.corpus], windows, seed) for windows in specs]
-        order = PlannedOrder(list(map(len, readers)), cycle.ravel(), seed=seed)
-    examples = ExampleReader(readers, denoiser_ids, order, spec, seed=seed)
-    return Batches(examples, transform, batch_size=batch_size, local_rows=local_rows, weights=weights, ramps=ramps)
+    readers = [make_reader(documents.by_corpus[windows.corpus], windows, seed) for windows in specs]
+    lengths = list(map(len, readers))
+    order: DrawOrder | PlannedOrder
+    if spec.plan is None:
+        weights, ramps = example_weights(spec, readers, documents.factors)
+        order = DrawOrder(lengths, weights, seed=seed, ramps=ramps)
+    else:
+        order = PlannedOrder(lengths, cycle.ravel(), seed=seed)
+    sizes = {"batch_size": batch_size, "local_rows": local_rows}
+    return Batches(readers, denoiser_ids, order.draw, spec, transform, seed=seed, weights=weights, ramps=ramps, **sizes)
 
 
 def example_weights(
@@ -143,10 +143,25 @@ def _keep_freed_arrays() -> None:
     np.empty(31 << 20, np.uint8)
 
 
+class DrawnExamples(NamedTuple):
+    """The E examples in some windows, without their text. The examples are in the order of the windows."""
+
+    slices: Slices  # of the windows; Slices.documents are indices into the documents of the example's reader
+    windows: np.ndarray  # int [E], the example's window, an index into the requested numbers
+    pieces: np.ndarray  # int [E], which of its window's examples it is
+    lengths: np.ndarray  # int64 [E], tokens
+    reader_ids: np.ndarray  # int32 [E]
+    denoiser_ids: np.ndarray  # int32 [E]
+    documents: np.ndarray  # int64 [E], the number in the stores of the document in which the example begins
+    key_numbers: np.ndarray  # int64 [E], as in Drawn
+
+
 class Batches:
     """Batches by number, without mutable state.
 
     Attributes:
+      readers: the readers that the windows are drawn from, of one token store for each corpus.
+      spec: the windows of each denoiser, and how many share a row.
       num_rows: this process's rows of a batch.
       num_windows: this process's windows of a batch.
       end: the number of batches; for training more than any run reads.
@@ -156,9 +171,13 @@ class Batches:
 
     def __init__(
         self,
-        examples: ExampleReader,
+        readers: Sequence[WindowReader],
+        denoiser_ids: Sequence[int],
+        order: Callable[[np.ndarray], Drawn],
+        spec: BatchSpec,
         transform: Transform,
         *,
+        seed: int,
         batch_size: int,
         local_rows: Sequence[int],
         total_windows: int = sys.maxsize,
@@ -167,26 +186,27 @@ class Batches:
     ):
         """
         Args:
-          examples: the examples of windows by number.
+          readers, spec, weights, ramps: the attributes.
+          denoiser_ids: the denoiser of each reader.
+          order: numbers of windows, int64 [n] -> which windows these are.
           transform, batch_size, local_rows: as for `batches`.
+          seed: any int, which determines the examples' keys.
           total_windows: the number of windows. The rows of the last batch that have no window are empty.
-          weights, ramps: the attributes.
         """
-        rows = np.asarray(local_rows, np.int64)
-        if not rows.size or rows[0] < 0 or rows[-1] >= batch_size or (np.diff(rows) <= 0).any():
-            raise ValueError(f"local_rows={rows.tolist()} must be ascending rows of a batch of {batch_size}")
-        self._examples = examples
-        self._transform = transform
-        self._batch_size = batch_size
-        self._local_rows = rows
+        self.readers, self.spec, self.weights, self.ramps = readers, spec, weights, ramps
+        self._denoiser_ids = np.asarray(denoiser_ids, np.int32)
+        self._order, self._transform, self._seed = order, transform, seed
+        self._batch_size, self._local_rows = batch_size, np.asarray(local_rows, np.int64)
         self._total_windows = total_windows
-        self._per_row = examples.spec.examples_per_row
-        self._per_batch = batch_size * self._per_row
-        self.weights, self.ramps = weights, ramps
-        self.epoch_tokens = examples.epoch_tokens
-        self.num_rows = len(rows)
-        self.num_windows = len(rows) * self._per_row
+        self._per_batch = batch_size * spec.examples_per_row
+        self.num_rows = len(local_rows)
+        self.num_windows = self.num_rows * spec.examples_per_row
         self.end = -(-total_windows // self._per_batch)
+        self.epoch_tokens = np.zeros(len(spec.windows), np.int64)
+        # Readers of one denoiser with windows of different lengths read the same text.
+        self.epoch_tokens[self._denoiser_ids] = [int(reader.ends[-1]) for reader in readers]
+        self._width = max(reader.longest for reader in readers)
+        self._columns = tuple(dict.fromkeys(name for reader in readers for name in reader.spec.extra_columns))
 
     def __getitem__(self, n: int) -> Batch:
         return self.read(n, 1)
@@ -194,13 +214,14 @@ class Batches:
     def read(self, first: int, count: int) -> Batch:
         """Returns batches `first`, ..., `first` + `count` - 1 as one batch, with their rows concatenated."""
         rows = (np.arange(first, first + count)[:, None] * self._batch_size + self._local_rows).ravel()
-        numbers = (rows[:, None] * self._per_row + np.arange(self._per_row)).ravel()
+        per_row = self.spec.examples_per_row
+        numbers = (rows[:, None] * per_row + np.arange(per_row)).ravel()
         exists = numbers < self._total_windows
         if not exists.any():  # this process has none of the last rows
-            batch = self._transform(self._examples.read(numbers[:1] * 0, np.zeros(1, np.int64)), len(rows))
+            batch = self._transform(self._windows(numbers[:1] * 0, np.zeros(1, np.int64)), len(rows))
             return {name: np.zeros_like(array) for name, array in batch.items()}
-        row_of_window = np.repeat(np.arange(len(rows)), self._per_row)
-        return self._transform(self._examples.read(numbers[exists], row_of_window[exists]), len(rows))
+        row_of_window = np.repeat(np.arange(len(rows)), per_row)
+        return self._transform(self._windows(numbers[exists], row_of_window[exists]), len(rows))
 
     def draw(self, first: int, count: int) -> DrawnExamples:
         """Returns the examples of all rows, not of `local_rows` alone, of `count` batches from `first` on.
@@ -208,7 +229,27 @@ class Batches:
         They are therefore equal in all processes. DrawnExamples.windows counts the windows from the first batch on.
         """
         end = min((first + count) * self._per_batch, self._total_windows)
-        return self._examples.draw(np.arange(first * self._per_batch, end))
+        return self.draw_windows(np.arange(first * self._per_batch, end))
+
+    def draw_windows(self, numbers: np.ndarray) -> DrawnExamples:
+        """The examples in windows `numbers`, int64 [w], at least one. No text is read."""
+        drawn = self._order(numbers)
+        slices = slices_of_groups(
+            drawn.reader_ids, lambda k, chosen: self.readers[k].slices(drawn.epochs[chosen], drawn.indices[chosen])
+        )
+        first_slice = np.flatnonzero(slices.begins)
+        windows = slices.windows[first_slice]
+        reader_ids = drawn.reader_ids[windows]
+        return DrawnExamples(
+            slices=slices,
+            windows=windows,
+            pieces=np.arange(len(windows)) - np.searchsorted(windows, windows, side="left"),
+            lengths=np.add.reduceat(slices.lengths, first_slice),
+            reader_ids=reader_ids,
+            denoiser_ids=self._denoiser_ids[reader_ids],
+            documents=self.in_store(reader_ids, slices.documents[first_slice]),
+            key_numbers=drawn.key_numbers[windows],
+        )
 
     def count_windows(self, first: int, count: int) -> WindowCounts:
         """Returns the examples, raw tokens and windows of batches `first`, ..., `first` + `count` - 1.
@@ -216,7 +257,7 @@ class Batches:
         The counts are of all rows of these batches, and not of `local_rows` alone, so they are equal in all processes.
         No text is read; an example takes less than 1 us where many are counted.
         """
-        num_denoisers = len(self._examples.spec.windows)
+        num_denoisers = len(self.spec.windows)
         examples, raw_tokens, windows = np.zeros((3, num_denoisers), np.int64)
         at_once = max(_COUNTED_AT_ONCE // self._per_batch, 1)
         for begin in range(first, first + count, at_once):
@@ -225,3 +266,63 @@ class Batches:
             np.add.at(raw_tokens, drawn.denoiser_ids, drawn.lengths)
             windows += np.bincount(drawn.denoiser_ids[drawn.pieces == 0], minlength=num_denoisers)
         return WindowCounts(examples, raw_tokens, windows)
+
+    def in_store(self, reader_ids: np.ndarray, documents: np.ndarray) -> np.ndarray:
+        """The numbers in the stores, int64 [n], of `documents`, int64 [n], of readers int [n].
+
+        The documents of all stores are numbered together (data/windows/documents.py, MixedDocuments).
+        """
+        numbers = np.empty(len(documents), np.int64)
+        for reader_id in np.unique(reader_ids).tolist():
+            chosen = reader_ids == reader_id
+            of_reader = self.readers[reader_id].documents
+            numbers[chosen] = of_reader.first_number + of_reader.index[documents[chosen]]
+        return numbers
+
+    def _windows(self, numbers: np.ndarray, rows: np.ndarray) -> Windows:
+        """The examples in windows `numbers`, int64 [w], at least one. rows: int [w], each window's row."""
+        examples = self.draw_windows(numbers)
+        slices, variant_ids = examples.slices, None
+        reader_of_slice = examples.reader_ids[np.cumsum(slices.begins) - 1]
+        stores = [self.readers[k].tokens for k in reader_of_slice.tolist()]
+        tokens, lengths = gather(stores, slices, self._width, self.spec.pad_id)
+        if self.spec.plan is not None:
+            cycle = self.spec.plan.variant_ids.ravel()
+            variant_ids = cycle[numbers[examples.windows] % cycle.size]
+        windows = Windows(
+            tokens=tokens,
+            lengths=lengths,
+            row_ids=rows[examples.windows].astype(np.int32),
+            keys=example_keys(self._seed, examples.key_numbers, examples.pieces),
+            denoiser_ids=examples.denoiser_ids,
+            variant_ids=variant_ids,
+        )
+        return windows._replace(**self._extra_columns(windows, examples)) if self._columns else windows
+
+    def _extra_columns(self, windows: Windows, examples: DrawnExamples) -> dict[str, np.ndarray]:
+        """The columns of Windows that readers request (WindowSpec.extra_columns); 0 for other readers' examples."""
+        count = len(windows.lengths)
+        dtypes = {"begins_document": bool, "ends_document": bool}
+        columns = {name: np.zeros(count, dtypes.get(name, np.int32)) for name in self._columns if name != "others"}
+        if "others" in self._columns:
+            columns["others_tokens"] = np.full((count, self._width), self.spec.pad_id, np.int32)
+            columns["others_lengths"] = np.zeros(count, np.int32)
+        starts, _, _, begins, documents = examples.slices
+        starts, documents = starts[begins], documents[begins]
+        for reader_id, reader in enumerate(self.readers):
+            chosen, requested = np.flatnonzero(examples.reader_ids == reader_id), reader.spec.extra_columns
+            store, number = reader.documents.store, reader.documents.index[documents[chosen]]
+            if "others" in requested and len(chosen):
+                slices = reader.others(documents[chosen], windows.keys[chosen])
+                others = gather([reader.tokens] * len(slices.starts), slices, self._width, self.spec.pad_id)
+                columns["others_tokens"][chosen], columns["others_lengths"][chosen] = others
+            if "prompt_lengths" in requested:
+                columns["prompt_lengths"][chosen] = store.prompt_lengths[number]
+            if "labels" in requested:
+                columns["labels"][chosen] = reader.classes[documents[chosen]]
+            if "begins_document" in requested:
+                columns["begins_document"][chosen] = starts[chosen] == store.offsets[number]
+            if "ends_document" in requested:
+                end = store.offsets[number + 1] - (not reader.spec.eos)
+                columns["ends_document"][chosen] = starts[chosen] + windows.lengths[chosen] == end
+        return columns

@@ -11,17 +11,17 @@ times by a token for the first time and c(h) times in total:
 A context that did not occur has the distribution of the shorter context.
 """
 
-import hashlib
 from typing import NamedTuple
 
 import numpy as np
 
 from data.store.store import TokenStore
+from data.tokenizers.base import Tokenizer
 from data.windows.documents import Documents, MixedDocuments
 
 TRAIN_TOKENS = 1 << 22  # counted at most, so that the start of a run takes no longer for larger corpora
 HELDOUT_TOKENS = 1 << 20  # scored, up to one window more
-_MOST_MODELS = 4  # kept in memory
+_PROBE = "A  text, with\tWORDS\nand lines\n"  # every tokenizer that loses no text restores it
 
 
 def describe_coverage(store: TokenStore) -> str:
@@ -32,20 +32,19 @@ def describe_coverage(store: TokenStore) -> str:
     )
 
 
-def coverage_warnings(store: TokenStore) -> list[str]:
-    """Warnings, one line each, about unknown tokens and about sampled texts that decoding does not restore."""
-    warnings, changed = [], store.meta["changed_texts"]
+def coverage_warnings(store: TokenStore, tokenizer: Tokenizer) -> list[str]:
+    """Warnings, one line each, about unknown tokens and about case and white space that the tokenizer loses."""
+    warnings, decoded = [], tokenizer.decode(tokenizer.encode(_PROBE))
     if store.meta["num_unknown"]:
         warnings.append(
             f"{store.unknown_fraction:.2%} of the corpus's tokens are unknown (unk), and their bytes are not in "
             "bits per byte: use a tokenizer with byte fallback, which python -m data.train_tokenizer trains "
             "(docs/tokenizers.md)"
         )
-    if changed:
-        text, decoded = changed[0]
+    if decoded != _PROBE:
         warnings.append(
-            f"the tokenizer changes {len(changed)} of {store.meta['sampled_texts']} sampled texts, such as {text!r} to "
-            f"{decoded!r}: use one that loses no text, which python -m data.train_tokenizer trains (docs/tokenizers.md)"
+            f"the tokenizer changes texts, such as {_PROBE!r} to {decoded!r}: use one that loses no text, which "
+            "python -m data.train_tokenizer trains (docs/tokenizers.md)"
         )
     return warnings
 
@@ -105,30 +104,18 @@ class TrigramModel:
         return self._trigrams.interpolate((u * self._base + v) * self._base + w, shorter)
 
 
-_MODELS: dict[tuple, TrigramModel] = {}  # of this process, the newest last
-
-
 def trigram_model(
     documents: Documents | MixedDocuments, eos: int, is_possible: np.ndarray | None = None
 ) -> TrigramModel:
-    """Returns the trigram model of training documents. A process counts equal documents once.
+    """Returns the trigram model of training documents.
 
     Counts up to TRAIN_TOKENS tokens of each corpus: documents in the order of their digests, which is random and does
     not depend on the seed, the last one cut.
 
     is_possible: as for TrigramModel.
     """
-    possible = b"" if is_possible is None else is_possible.tobytes()
-    parts = [
-        (part.store.content_digest, hashlib.blake2b(part.index.tobytes()).digest()) for part in documents.by_corpus
-    ]
-    key = (eos, possible, TRAIN_TOKENS, *parts)
-    if key not in _MODELS:
-        triples = np.concatenate([_triples(part, TRAIN_TOKENS, eos) for part in documents.by_corpus], axis=1)
-        while len(_MODELS) >= _MOST_MODELS:
-            del _MODELS[next(iter(_MODELS))]
-        _MODELS[key] = TrigramModel(triples, len(documents.by_corpus[0].store.unigram_counts), is_possible)
-    return _MODELS[key]
+    triples = np.concatenate([_triples(part, TRAIN_TOKENS, eos) for part in documents.by_corpus], axis=1)
+    return TrigramModel(triples, len(documents.by_corpus[0].store.unigram_counts), is_possible)
 
 
 def counted_tokens(documents: Documents | MixedDocuments) -> int:

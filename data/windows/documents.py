@@ -2,22 +2,15 @@
 
 import functools
 import math
-import threading
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from contract.errors import ConfigError
-from contract.rng import GOLDEN, mix64, seed_bits
 from data.store.store import TokenStore
 
 RateKind = Literal["weight", "num_examples"]  # the values of data.rates
-
-# The orders of the epochs that some reader is in are kept: of at most 32 epochs, and of few epochs of large corpora,
-# whose readers are all in the same epoch or two.
-_MOST_EPOCHS, _LEAST_EPOCHS = 32, 4
-_ORDERED_DOCUMENTS = 1 << 26
 
 
 class Documents:
@@ -31,11 +24,10 @@ class Documents:
         together (MixedDocuments); 0 for one store.
     """
 
+    factors = (1.0,)  # as of MixedDocuments
+
     def __init__(self, store: TokenStore, index: np.ndarray, label: str, first_number: int = 0):
-        self.store = store
-        self.index = index
-        self.label = label
-        self.first_number = first_number
+        self.store, self.index, self.label, self.first_number = store, index, label, first_number
 
     def __len__(self) -> int:
         return len(self.index)
@@ -44,11 +36,6 @@ class Documents:
     def by_corpus(self) -> "tuple[Documents, ...]":
         """The documents of each corpus: these."""
         return (self,)
-
-    @property
-    def factors(self) -> tuple[float, ...]:
-        """As MixedDocuments.factors."""
-        return (1.0,)
 
     def subset(self, is_chosen: np.ndarray) -> "Documents":
         """The documents where `is_chosen`, bool [number of documents], is True, in the same order."""
@@ -79,11 +66,6 @@ class Documents:
     def _ends(self) -> dict[bool, np.ndarray]:
         with_eos = np.cumsum(self.store.offsets[self.index + 1] - self.store.offsets[self.index])
         return {True: with_eos, False: with_eos - np.arange(1, len(self) + 1)}
-
-    @functools.cached_property
-    def epoch_orders(self) -> "dict[bool, EpochOrders]":
-        """The orders of the documents in all epochs, with (True) or without their EOS tokens."""
-        return {eos: EpochOrders(ends) for eos, ends in self._ends.items()}
 
 
 class MixedDocuments:
@@ -156,38 +138,6 @@ def rates(weights: Sequence[float], factors: Sequence[float], names: Sequence[st
                 "data.rates_temperature, or remove it from data.sources"
             )
     return found
-
-
-class EpochOrder(NamedTuple):
-    """The order of D documents in an epoch."""
-
-    documents: np.ndarray  # int64 [D]
-    ends: np.ndarray  # int64 [D], where each ends in the documents so ordered
-
-
-class EpochOrders:
-    """The orders of the same documents in all epochs, which the readers of a run share. Thread-safe."""
-
-    def __init__(self, ends: np.ndarray):
-        """ends: int64 [D], where each document ends in the concatenated documents."""
-        self._ends = ends
-        self._lock = threading.Lock()
-        self._orders: dict[tuple[int, int], EpochOrder] = {}  # by seed and epoch, the one that was used last at the end
-        self._most = min(max(_ORDERED_DOCUMENTS // max(len(ends), 1), _LEAST_EPOCHS), _MOST_EPOCHS)
-
-    def of(self, seed: int, epoch: int) -> EpochOrder:
-        """Returns a random order of the documents, a function of `seed`, any int, and `epoch`, at least 0."""
-        with self._lock:  # one thread computes an order, and others wait
-            order = self._orders.pop((seed, epoch), None)
-            if order is None:
-                key = np.uint64(seed_bits(seed, f"documents {epoch}"))
-                numbers = np.arange(len(self._ends), dtype=np.uint64)
-                documents = np.argsort(mix64(key + GOLDEN * numbers), kind="stable")
-                order = EpochOrder(documents, np.cumsum(lengths_of(self._ends, documents)))
-            self._orders[seed, epoch] = order
-            while len(self._orders) > self._most:
-                del self._orders[next(iter(self._orders))]
-            return order
 
 
 def begins_of(ends: np.ndarray, numbers: np.ndarray) -> np.ndarray:

@@ -12,16 +12,13 @@ import numpy as np
 from contract.batch import Batch
 from contract.rng import GOLDEN, mix64, seed_bits
 from contract.windows import BatchSpec, Windows
-from data.windows.batches import Batches, example_weights
+from data.windows.batches import Batches, DrawnExamples, example_weights
 from data.windows.documents import Documents, MixedDocuments
-from data.windows.examples import DrawnExamples, ExampleReader
 from data.windows.order import Drawn, permute
-from data.windows.windowing import WindowReader
+from data.windows.windowing import WindowReader, make_reader
 
 # windows, number of rows, groups of the examples int32 [E] -> batch
 GroupTransform = Callable[[Windows, int, np.ndarray], Batch]
-
-_DRAWN_AT_ONCE = 1 << 16  # windows
 
 
 class ScoredExamples(NamedTuple):
@@ -72,7 +69,7 @@ class Heldout:
         Raises ConfigError where the documents do not fill a window.
         """
         assert spec.plan is None
-        readers = [WindowReader(documents.by_corpus[windows.corpus], windows) for windows in spec.windows]
+        readers = [make_reader(documents.by_corpus[windows.corpus], windows) for windows in spec.windows]
         weights, ramps = example_weights(spec, readers, documents.factors)
         final = [ramp.weight if ramp else weight for weight, ramp in zip(weights, ramps, strict=True)]
         mean_lengths = [reader.mean_length for reader in readers]
@@ -80,15 +77,11 @@ class Heldout:
         self.shares = np.mean([of_tokens / of_tokens.sum() for of_tokens in tokens], axis=0)
         read = np.flatnonzero(self.shares > 0)
         most = max(num_windows // len(read), 1) if num_windows else None
-        order = _VisitOrder([readers[k] for k in read], seed=seed, most=most)
-        self._examples = ExampleReader([readers[k] for k in read], read.tolist(), order, spec, seed=seed)
+        order = _visit_order([readers[k] for k in read], seed, most)
+        self._reader_ids, total = order.reader_ids, len(order.indices)
         self.num_windows = np.zeros(len(readers), np.int64)
-        self.num_windows[read] = order.num_windows
-        self._per_row = spec.examples_per_row
-        self._order = order
-        self._count(order.total)
-        rows = np.asarray(local_rows, np.int64)
-        self.num_groups = batch_size * self._most_in_row
+        self.num_windows[read] = np.bincount(order.reader_ids)
+        self._per_row, rows = spec.examples_per_row, np.asarray(local_rows, np.int64)
 
         def transform_groups(windows: Windows, num_rows: int) -> Batch:
             place = np.arange(len(windows.row_ids)) - np.searchsorted(windows.row_ids, windows.row_ids)
@@ -96,8 +89,24 @@ class Heldout:
             return transform(windows, num_rows, (row_of_batch * self._most_in_row + place).astype(np.int32))
 
         self.batches = Batches(
-            self._examples, transform_groups, batch_size=batch_size, local_rows=rows, total_windows=order.total
+            [readers[k] for k in read],
+            read.tolist(),
+            lambda numbers: Drawn(*(column[numbers] for column in order)),
+            spec,
+            transform_groups,
+            seed=seed,
+            batch_size=batch_size,
+            local_rows=rows,
+            total_windows=total,
         )
+        drawn = self.batches.draw_windows(np.arange(total))
+        self._most_in_row = int(np.bincount(drawn.windows // self._per_row).max())
+        self.num_groups = batch_size * self._most_in_row
+        self.num_raw_tokens = np.zeros(len(readers), np.int64)
+        np.add.at(self.num_raw_tokens, drawn.denoiser_ids, drawn.lengths)
+        example = np.cumsum(drawn.slices.begins) - 1
+        documents_read = self.batches.in_store(drawn.reader_ids[example], drawn.slices.documents)
+        self._documents_read = {k: np.unique(documents_read[drawn.denoiser_ids[example] == k]) for k in read.tolist()}
 
     def examples(self, n: int) -> ScoredExamples:
         """The examples of batch n, in all processes' rows."""
@@ -106,7 +115,7 @@ class Heldout:
         place = np.arange(len(rows)) - np.searchsorted(rows, rows)
         continues = ~drawn.slices.begins
         example = (np.cumsum(drawn.slices.begins) - 1)[continues]
-        into = self._examples.in_store(drawn.reader_ids[example], drawn.slices.documents[continues])
+        into = self.batches.in_store(drawn.reader_ids[example], drawn.slices.documents[continues])
         return ScoredExamples(
             groups=rows * self._most_in_row + place,
             denoiser_ids=drawn.denoiser_ids,
@@ -122,7 +131,7 @@ class Heldout:
         count = np.empty(len(reader_ids), np.int64)
         for reader_id in np.unique(reader_ids).tolist():
             chosen = reader_ids == reader_id
-            documents = self._examples.readers[reader_id].documents
+            documents = self.batches.readers[reader_id].documents
             numbers, store = documents.index[drawn.slices.documents[chosen]], documents.store
             starts = drawn.slices.starts[chosen]
             begun = (starts == store.offsets[numbers]).astype(np.int64)
@@ -142,50 +151,22 @@ class Heldout:
 
         If the windows have more than `most` tokens: of the tokens in every second, third, ... window.
         """
-        readers = self._examples.readers
+        readers = self.batches.readers
         of_corpus = np.array([reader.spec.corpus == corpus for reader in readers])
-        windows = np.flatnonzero(of_corpus[self._order.reader_ids])
-        is_corpus = [windows_of.corpus == corpus for windows_of in self._examples.spec.windows]
+        windows = np.flatnonzero(of_corpus[self._reader_ids])
+        is_corpus = [windows_of.corpus == corpus for windows_of in self.batches.spec.windows]
         step = max(-(-int(self.num_raw_tokens[is_corpus].sum()) // most), 1)
-        starts, lengths = self._examples.draw(windows[::step]).slices[:2]
+        starts, lengths = self.batches.draw_windows(windows[::step]).slices[:2]
         ends = np.cumsum(lengths)
         return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
 
-    def _count(self, total: int) -> None:
-        """Sets the tokens and the documents that each denoiser reads, and the most examples in a row."""
-        self.num_raw_tokens = np.zeros(len(self.num_windows), np.int64)
-        read: dict[int, list[np.ndarray]] = {}
-        self._most_in_row = 1
-        at_once = -(-_DRAWN_AT_ONCE // self._per_row) * self._per_row
-        for begin in range(0, total, at_once):
-            drawn = self._examples.draw(np.arange(begin, min(begin + at_once, total)))
-            self._most_in_row = max(self._most_in_row, int(np.bincount(drawn.windows // self._per_row).max()))
-            np.add.at(self.num_raw_tokens, drawn.denoiser_ids, drawn.lengths)
-            example = np.cumsum(drawn.slices.begins) - 1
-            for k in np.unique(drawn.denoiser_ids).tolist():
-                of_denoiser = drawn.denoiser_ids[example] == k
-                documents = self._examples.in_store(
-                    drawn.reader_ids[example[of_denoiser]], drawn.slices.documents[of_denoiser]
-                )
-                read.setdefault(k, []).append(np.unique(documents))
-        self._documents_read = {k: np.unique(np.concatenate(documents)) for k, documents in read.items()}
 
-
-class _VisitOrder:
-    """A finite order: the windows of one reader after the other, each reader's in the order of `visits`."""
-
-    def __init__(self, readers: Sequence[WindowReader], *, seed: int, most: int | None):
-        visited = [visits(reader, seed, len(reader) if most is None else most) for reader in readers]
-        self.num_windows = np.array(list(map(len, visited)), np.int64)
-        self.total = int(self.num_windows.sum())
-        self.reader_ids = np.repeat(np.arange(len(readers), dtype=np.int32), self.num_windows)
-        self._indices = np.concatenate(visited)
-        self._nth = np.concatenate([np.arange(len(indices)) for indices in visited])
-
-    def draw(self, numbers: np.ndarray) -> Drawn:
-        return Drawn(
-            self.reader_ids[numbers], np.zeros(len(numbers), np.int64), self._indices[numbers], self._nth[numbers]
-        )
+def _visit_order(readers: Sequence[WindowReader], seed: int, most: int | None) -> Drawn:
+    """All windows of an evaluation: those of one reader after the other, each reader's in the order of `visits`."""
+    visited = [visits(reader, seed, len(reader) if most is None else most) for reader in readers]
+    nth = np.concatenate([np.arange(len(indices)) for indices in visited])
+    reader_ids = np.repeat(np.arange(len(readers), dtype=np.int32), list(map(len, visited)))
+    return Drawn(reader_ids, np.zeros(len(nth), np.int64), np.concatenate(visited), nth)
 
 
 def visits(reader: WindowReader, seed: int, most: int) -> np.ndarray:
@@ -196,18 +177,15 @@ def visits(reader: WindowReader, seed: int, most: int) -> np.ndarray:
     documents do not displace short ones.
     """
     enough = min(most, len(reader))
-    num_documents, num_rounds = min(most, len(reader.documents)), 1
-    while len(found := _windows_of_rounds(reader, seed, num_documents, num_rounds)) < enough:
-        if num_documents < len(reader.documents):
-            num_documents = min(2 * num_documents, len(reader.documents))
-        else:
-            num_rounds *= 2
+    found = _windows_of_rounds(reader, seed, min(most, len(reader.documents)), 1)
+    if len(found) < enough:
+        found = _windows_of_rounds(reader, seed, len(reader.documents), len(reader))
     return found[:most]
 
 
 def _windows_of_rounds(reader: WindowReader, seed: int, num_documents: int, num_rounds: int) -> np.ndarray:
     """The windows, each once, of the first rounds over the first documents."""
-    first, counts = reader.cut.windows_of(np.arange(num_documents))
+    first, counts = reader.windows_of(np.arange(num_documents))
     visited = np.minimum(counts, num_rounds)
     document = np.repeat(np.arange(num_documents), visited)
     nth = np.arange(len(document)) - np.repeat(np.cumsum(visited) - visited, visited)

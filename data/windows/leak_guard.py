@@ -63,29 +63,33 @@ def near_duplicates(train: Documents, heldout: Documents, choice: NearDuplicates
 
     Raises ConfigError for "drop" if near-identical documents were not searched, or if no training document remains.
     """
-    store = train.store
-    searched = store.meta["near_duplicates_searched"]
-    if choice == "drop" and not searched:
-        raise ConfigError(
-            f"data.near_duplicates='drop' is for corpora of up to {MAX_DOCUMENTS:,} documents, and this one has "
-            f"{len(store):,}: set data.filters.remove_duplicates='near', or data.near_duplicates='keep'"
-        )
     identical, near_identical = copies_of(heldout, train)
     in_heldout = np.logical_or(*copies_of(train, heldout))
-    if choice == "drop" and in_heldout.all():
-        raise ConfigError(
-            f"data.near_duplicates='drop' leaves no training document: all {len(train):,} are near-identical to "
-            "held-out documents; set it to 'keep', or add text to data.path"
-        )
+    if choice == "drop":
+        _check_drop(train, in_heldout)
     overlap = Overlap(
         heldout=len(heldout),
         identical=int(np.count_nonzero(identical)),
         near_identical=int(np.count_nonzero(near_identical & ~identical)),
         train=int(np.count_nonzero(in_heldout)),
         dropped=choice == "drop",
-        searched=searched,
+        searched=train.store.meta["near_duplicates_searched"],
     )
     return train.subset(~in_heldout) if choice == "drop" else train, overlap
+
+
+def _check_drop(train: Documents, in_heldout: np.ndarray) -> None:
+    """Raises ConfigError where near-identical documents were not searched, or where all training documents are such."""
+    if not train.store.meta["near_duplicates_searched"]:
+        raise ConfigError(
+            f"data.near_duplicates='drop' is for corpora of up to {MAX_DOCUMENTS:,} documents, and this one has "
+            f"{len(train.store):,}: set data.filters.remove_duplicates='near', or data.near_duplicates='keep'"
+        )
+    if in_heldout.all():
+        raise ConfigError(
+            f"data.near_duplicates='drop' leaves no training document: all {len(train):,} are near-identical to "
+            "held-out documents; set it to 'keep', or add text to data.path"
+        )
 
 
 def copies_of(documents: Documents, others: Documents) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,6 @@ from contract.rng import GOLDEN, mix64, seed_bits
 from contract.windows import Ramp
 
 _BLOCKS = 1000  # blocks of constant weights that approximate a ramp
-_GAP = 1000  # examples that are farther apart are drawn separately
 _ROUNDS = 6  # of the Feistel network
 
 
@@ -43,12 +42,7 @@ class DrawOrder:
     """
 
     def __init__(
-        self,
-        lengths: Sequence[int],
-        weights: Sequence[float],
-        *,
-        seed: int,
-        ramps: Sequence[Ramp | None] = (),
+        self, lengths: Sequence[int], weights: Sequence[float], *, seed: int, ramps: Sequence[Ramp | None] = ()
     ):
         """
         Args:
@@ -71,18 +65,8 @@ class DrawOrder:
 
     def draw(self, examples: np.ndarray) -> Drawn:
         """The windows with these numbers in the run, int64 [n]."""
-        reader_ids, nth = np.empty(len(examples), np.int32), np.empty(len(examples), np.int64)
-        ascending = np.argsort(examples, kind="stable")
-        for part in np.split(ascending, np.flatnonzero(np.diff(examples[ascending]) > _GAP) + 1):
-            if part.size:
-                first, last = int(examples[part[0]]), int(examples[part[-1]])
-                readers_of_range, draws_of_range = self._draw_range(first, last)
-                reader_ids[part] = readers_of_range[examples[part] - first]
-                nth[part] = draws_of_range[examples[part] - first]
-        return Drawn(reader_ids, *self._epochs.windows(reader_ids, nth), examples)
-
-    def _draw_range(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        """For examples first..last: their readers, int64 [n], and which of its reader's draws each is, int64 [n]."""
+        # All examples between the first and the last are drawn. They are those of a batch, or of a few.
+        first, last = int(examples.min()), int(examples.max())
         # Each of K readers is at most half a draw early or late, so the i-th draw is due within K/2 examples of i.
         slack = self._shares.shape[1] + 1
         begin, end = self._draws_before(max(first - slack, 0)), self._draws_before(last + slack)
@@ -90,7 +74,9 @@ class DrawOrder:
         due = np.concatenate([self._due(reader_id, nth) for reader_id, nth in enumerate(draws)])
         reader_ids = np.repeat(np.arange(len(draws)), end - begin)
         in_range = np.argsort(due, kind="stable")[first - begin.sum() :][: last - first + 1]
-        return reader_ids[in_range], np.concatenate(draws)[in_range]
+        reader_ids = reader_ids[in_range].astype(np.int32)[examples - first]
+        nth = np.concatenate(draws)[in_range][examples - first]
+        return Drawn(reader_ids, *self._epochs.windows(reader_ids, nth), examples)
 
     def _draws_before(self, example: int) -> np.ndarray:
         """int64 [K]: the number of draws of each reader that are due before an example."""

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from command.program import plural
 from contract.errors import ConfigError
 from contract.rng import mix64, seed_bits
 from data.sources.files import text_digest
@@ -142,14 +143,18 @@ def is_heldout(digests: np.ndarray, unit: Unit, split: Split, *, stream: str = "
     ranks = mix64(digests ^ np.uint64(seed_bits(split.seed, stream)))
     least, greatest = ranks.min(), ranks.max()
     if least == greatest:
-        remedy = "add text to data.path, or set data.heldout_path"
-        if unit != "document" and len(digests) > 1:
-            remedy = "set data.split_by='document', or data.heldout_path"
-        elif len(digests) == 1:
-            remedy = f"set data.document_per='line' or 'paragraph', or {remedy}"
-        raise ConfigError(
-            f"nothing can be held out: data.split_by={unit!r} needs two different {unit}s, and the corpus of "
-            f"{len(digests):,} document{'s' * (len(digests) > 1)} has one: {remedy}"
-        )
+        raise _nothing_held_out(len(digests), unit)
     bound = np.uint64(min(int(split.heldout_fraction * 2.0**64), 2**64 - 1))
     return ((ranks < bound) | (ranks == least)) & (ranks != greatest)
+
+
+def _nothing_held_out(num_documents: int, unit: Unit) -> ConfigError:
+    remedy = "add text to data.path, or set data.heldout_path"
+    if num_documents == 1:
+        remedy = f"set data.document_per='line' or 'paragraph', or {remedy}"
+    elif unit != "document":
+        remedy = "set data.split_by='document', or data.heldout_path"
+    return ConfigError(
+        f"nothing can be held out: data.split_by={unit!r} needs two different {unit}s, and the corpus of "
+        f"{plural(num_documents, 'document')} has one: {remedy}"
+    )

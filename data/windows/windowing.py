@@ -8,7 +8,7 @@ predicts only a part of a window, such as the end, would never predict the rest 
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,14 +16,13 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.rng import GOLDEN, mix64, seed_bits
 from contract.windows import BatchSpec, WindowSpec
-from data.windows.bin_packing import pack_documents
-from data.windows.document_filter import eligible, sizes_of
+from data.windows.document_filter import classes_of, eligible, sizes_of
 from data.windows.documents import Documents, begins_of, lengths_of
 
 # Keeps the draws of other windows independent of the objective's draws, which use the same keys.
 _OTHERS = np.uint64(seed_bits(0, "others"))
 
-_LONG = 200  # tokens; copying such slices one by one takes less time than an index of each token
+_BLOCK = 1 << 13  # documents packed at a time: enough to fill rows, few enough to compare each size with every row
 
 
 class Slices(NamedTuple):
@@ -36,13 +35,23 @@ class Slices(NamedTuple):
     documents: np.ndarray  # int64 [n], the document that the slice is of, an index into the documents
 
 
-class Cut(abc.ABC):
-    """The windows of documents that are eligible for a spec, numbered from 0 in every epoch. Thread-safe."""
+class WindowReader(abc.ABC):
+    """All windows of a spec over some documents, numbered from 0 in every epoch. Every token is in exactly one window.
+
+    Reading a window takes two binary searches, for any number of documents. A reader is thread-safe. `make_reader`
+    makes the one for WindowSpec.documents.
+
+    Attributes:
+      spec: the spec.
+      documents: the documents that are eligible for the spec (data/windows/document_filter.py).
+      seed: any int. Every epoch then cuts the documents elsewhere; None: all epochs are equal.
+      tokens: the tokens of the documents' store.
+      ends: int64 [D], where each document ends in the concatenated documents.
+    """
 
     def __init__(self, documents: Documents, spec: WindowSpec, seed: int | None):
-        self.documents = documents
-        self.spec = spec
-        self.seed = seed
+        self.spec, self.documents, self.seed = spec, documents, seed
+        self.tokens, self.ends = documents.store.tokens, documents.ends(spec.eos)
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -59,37 +68,55 @@ class Cut(abc.ABC):
     def windows_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The first window with text of each of `documents`, int64 [n], and the number of such windows, int64 [n].
 
-        The windows of a document are adjacent. Only for cuts without a seed.
+        The windows of a document are adjacent. Only for readers without a seed, and for "split".
         """
 
+    @property
+    def longest(self) -> int:
+        """The length of the longest possible example."""
+        return self.spec.raw_length
+
+    @property
+    def mean_length(self) -> float:
+        """The mean number of tokens in a window."""
+        return int(self.ends[-1]) / len(self)
+
+    @property
+    def mean_documents(self) -> float:
+        """The mean number of documents in a window of whole documents; 1 for other windows."""
+        return 1.0
+
     @functools.cached_property
-    def ends(self) -> np.ndarray:
-        """int64 [D]: where each document ends in the concatenated documents."""
-        return self.documents.ends(self.spec.eos)
-
-    def lengths_of(self, documents: np.ndarray) -> np.ndarray:
-        """The number of tokens of each of `documents`, int64 [n]."""
-        return lengths_of(self.ends, documents)
-
-    def longest_document(self) -> int:
-        """The number of tokens of the longest document."""
-        return int(np.diff(self.ends, prepend=0).max())
+    def classes(self) -> np.ndarray:
+        """int32 [D]: the class of each document among those of the spec."""
+        return classes_of(self.documents, self.spec)
 
     def in_store(self, documents: np.ndarray) -> np.ndarray:
         """The first token in the store of each of `documents`, int64 [n]."""
         return self.documents.store.offsets[self.documents.index[documents]]
 
+    def others(self, documents: np.ndarray, keys: np.ndarray) -> Slices:
+        """For each of `documents`, int64 [n], a window of another document, drawn by its key in `keys`, uint64 [n].
 
-class JoinedCut(Cut):
+        All windows of all other documents are equally likely, so their lengths have the distribution of the reader's
+        windows. Deviation: BERT draws the document first, which favors windows of short documents.
+
+        The spec must request the column "others".
+        """
+        first, count = self.windows_of(documents)
+        draws = mix64(keys ^ _OTHERS)
+        drawn = (draws % (len(self) - count).astype(np.uint64)).astype(np.int64)
+        # Any function of the key is as good as an epoch: the window is cut where some epoch cuts it.
+        epochs = (mix64(draws) >> np.uint64(1)).astype(np.int64)
+        return self.slices(epochs, drawn + np.where(drawn >= first, count, 0))
+
+
+class JoinedReader(WindowReader):
     """ "join" and "pack": the concatenated documents, closed to a ring, are cut into windows of raw_length tokens.
 
     An epoch has its own order of the documents and its own place on the ring where the first window begins. Its last
     window is shorter if raw_length does not divide the tokens.
     """
-
-    def __init__(self, documents: Documents, spec: WindowSpec, seed: int | None):
-        super().__init__(documents, spec, seed)
-        self._orders = documents.epoch_orders[spec.eos]
 
     def __len__(self) -> int:
         return -(-int(self.ends[-1]) // self.spec.raw_length)
@@ -123,7 +150,7 @@ class JoinedCut(Cut):
         """
         if self.seed is None:
             return None, self.ends, 0
-        order, ends = self._orders.of(self.seed, epoch)
+        order, ends = _epoch_order(self.documents, self.spec.eos, self.seed, epoch)
         place = seed_bits(self.seed, f"cut {self.spec.name} {self.spec.raw_length} {epoch}")
         return order, ends, place % int(ends[-1])
 
@@ -137,7 +164,7 @@ class JoinedCut(Cut):
         return first, (self.ends[documents] - 1) // self.spec.raw_length - first + 1
 
 
-class SplitCut(Cut):
+class SplitReader(WindowReader):
     """ "split": each document is cut by itself, into as few windows of at most raw_length tokens as possible.
 
     An epoch has its own length of each document's first window. It is drawn uniformly from the lengths that do not need
@@ -155,7 +182,7 @@ class SplitCut(Cut):
         raw_length = self.spec.raw_length
         document = np.searchsorted(self._window_ends, indices, side="right")
         first, count = self.windows_of(document)
-        length = self.lengths_of(document)
+        length = lengths_of(self.ends, document)
         first_length = np.minimum(length, raw_length)
         if self.seed is not None:
             shorter_by = np.where(count > 1, count * raw_length - length, 0)  # at most
@@ -173,7 +200,7 @@ class SplitCut(Cut):
         return first, self._window_ends[documents] - first
 
 
-class WholeCut(Cut):
+class WholeReader(WindowReader):
     """ "whole": a window is as many whole documents as fit a row, the same documents in every epoch."""
 
     def __init__(self, documents: Documents, spec: WindowSpec, seed: int | None):
@@ -183,14 +210,22 @@ class WholeCut(Cut):
     def __len__(self) -> int:
         return len(self._row_ends)
 
+    @property
+    def longest(self) -> int:
+        return int(np.diff(self.ends, prepend=0).max())
+
+    @property
+    def mean_documents(self) -> float:
+        return len(self.documents) / len(self)
+
     def slices(self, epochs: np.ndarray, indices: np.ndarray) -> Slices:
         first = begins_of(self._row_ends, indices)
         counts = self._row_ends[indices] - first
         windows = np.repeat(np.arange(len(indices)), counts)
         nth = np.arange(len(windows)) - np.repeat(np.cumsum(counts) - counts, counts)
         document = self._row_documents[first[windows] + nth]
-        begins = np.ones(len(windows), bool)
-        return Slices(self.in_store(document), self.lengths_of(document), windows, begins, document)
+        lengths = lengths_of(self.ends, document)
+        return Slices(self.in_store(document), lengths, windows, np.ones(len(windows), bool), document)
 
     def windows_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         row = np.empty(len(self._row_documents), np.int64)
@@ -198,7 +233,38 @@ class WholeCut(Cut):
         return row[documents], np.ones(len(documents), np.int64)
 
 
-CUTS: dict[str, type[Cut]] = {"join": JoinedCut, "pack": JoinedCut, "split": SplitCut, "whole": WholeCut}
+def make_reader(documents: Documents, spec: WindowSpec, seed: int | None = None) -> WindowReader:
+    """Returns the reader of the windows of the documents that are eligible for `spec`.
+
+    seed: any int. Every epoch then cuts the documents elsewhere; None: all epochs are equal.
+
+    Raises ConfigError where the documents do not fill one window of "join" or "pack", and as `eligible` does.
+    """
+    documents, _ = eligible(documents, spec)
+    if "others" in spec.extra_columns:
+        _check_others(documents, spec)
+    if spec.documents == "split":
+        return SplitReader(documents, spec, seed)
+    if spec.documents == "whole":
+        return WholeReader(documents, spec, seed)
+    reader = JoinedReader(documents, spec, seed)
+    if (num_tokens := int(reader.ends[-1])) < spec.raw_length:
+        raise ConfigError(
+            f"the {documents.label} documents have {num_tokens} tokens, fewer than one window of "
+            f"{spec.raw_length} for {spec.name!r}: set a smaller data.inputs_length, a data.path with more "
+            "text, or another data.heldout_fraction"
+        )
+    return reader
+
+
+def _check_others(documents: Documents, spec: WindowSpec) -> None:
+    if spec.documents != "split":
+        raise ValueError(f"{spec.name!r} requests 'others', which needs documents='split', not {spec.documents!r}")
+    if len(documents) < 2:
+        raise ConfigError(
+            f"{spec.name!r} pairs texts of different documents, and there is one {documents.label} document: add "
+            "documents to data.path, or set data.document_per='paragraph' or another data.heldout_fraction"
+        )
 
 
 def slices_of_groups(groups: np.ndarray, slices_of: Callable[[int, np.ndarray], Slices]) -> Slices:
@@ -223,78 +289,12 @@ def _pack(documents: Documents, spec: WindowSpec) -> tuple[np.ndarray, np.ndarra
     return pack_documents(sizes_of(documents, spec), np.array([capacity.positions for capacity in spec.capacities]))
 
 
-class WindowReader:
-    """All windows of a spec over some documents, numbered from 0 in every epoch. Every token is in exactly one window.
-
-    Reading a window takes two binary searches, for any number of documents. A reader is thread-safe.
-
-    Attributes:
-      spec: the spec.
-      documents: the documents that are eligible for the spec (data/windows/document_filter.py).
-      tokens: the tokens of the documents' store.
-      longest: the length of the longest possible example.
-      mean_length: the mean number of tokens in a window.
-      mean_documents: the mean number of documents in a window of whole documents; 1 for other windows.
-      cut: where the documents are cut.
-    """
-
-    def __init__(self, documents: Documents, spec: WindowSpec, seed: int | None = None):
-        """
-        seed: any int. Every epoch then cuts the documents elsewhere; None: all epochs are equal.
-
-        Raises ConfigError where the documents do not fill one window of "join" or "pack", and as `eligible` does.
-        """
-        self.spec = spec
-        self.documents, _ = eligible(documents, spec)
-        self.tokens = documents.store.tokens
-        self.cut = CUTS[spec.documents](self.documents, spec, seed)
-        num_tokens = int(self.cut.ends[-1])
-        if "others" in spec.extra_columns:
-            self._check_others()
-        if spec.documents in ("join", "pack") and num_tokens < spec.raw_length:
-            raise ConfigError(
-                f"the {documents.label} documents have {num_tokens} tokens, fewer than one window of "
-                f"{spec.raw_length} for {spec.name!r}: set a smaller data.inputs_length, a data.path with more "
-                "text, or another data.heldout_fraction"
-            )
-        is_whole = spec.documents == "whole"
-        self.longest = self.cut.longest_document() if is_whole else spec.raw_length
-        self.mean_length = num_tokens / len(self)
-        self.mean_documents = len(self.documents) / len(self) if is_whole else 1.0
-
-    def __len__(self) -> int:
-        return len(self.cut)
-
-    def slices(self, epochs: np.ndarray, indices: np.ndarray) -> Slices:
-        """The slices of windows `indices`, int64 [w], of `epochs`, int64 [w]; Slices.windows indexes `indices`."""
-        return self.cut.slices(epochs, indices)
-
-    def others(self, documents: np.ndarray, keys: np.ndarray) -> Slices:
-        """For each of `documents`, int64 [n], a window of another document, drawn by its key in `keys`, uint64 [n].
-
-        All windows of all other documents are equally likely, so their lengths have the distribution of the reader's
-        windows. Deviation: BERT draws the document first, which favors windows of short documents.
-
-        The spec must request the column "others".
-        """
-        first, count = self.cut.windows_of(documents)
-        draws = mix64(keys ^ _OTHERS)
-        drawn = (draws % (len(self) - count).astype(np.uint64)).astype(np.int64)
-        # Any function of the key is as good as an epoch: the window is cut where some epoch cuts it.
-        epochs = (mix64(draws) >> np.uint64(1)).astype(np.int64)
-        return self.cut.slices(epochs, drawn + np.where(drawn >= first, count, 0))
-
-    def _check_others(self) -> None:
-        if self.spec.documents != "split":
-            raise ValueError(
-                f"{self.spec.name!r} requests 'others', which needs documents='split', not {self.spec.documents!r}"
-            )
-        if len(self.documents) < 2:
-            raise ConfigError(
-                f"{self.spec.name!r} pairs texts of different documents, and there is one {self.documents.label} "
-                "document: add documents to data.path, or set data.document_per='paragraph' or another "
-                "data.heldout_fraction"
-            )
+@functools.lru_cache(maxsize=32)  # readers share the orders of the epochs that they are in
+def _epoch_order(documents: Documents, eos: bool, seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns a random order of documents, int64 [D], and where each ends in the documents so ordered, int64 [D]."""
+    key, ends = np.uint64(seed_bits(seed, f"documents {epoch}")), documents.ends(eos)
+    order = np.argsort(mix64(key + GOLDEN * np.arange(len(ends), dtype=np.uint64)), kind="stable")
+    return order, np.cumsum(lengths_of(ends, order))
 
 
 def windows_per_epoch(documents: Documents, spec: BatchSpec) -> int:
@@ -305,7 +305,7 @@ def windows_per_epoch(documents: Documents, spec: BatchSpec) -> int:
     many draws as there are windows, over all denoisers, then read every window once on average.
 
     Raises ConfigError where windows are not alike: the same text would be read more often by one denoiser than by
-    another, so the number of passes over the text depends on the denoiser. Raises as `WindowReader` does.
+    another, so the number of passes over the text depends on the denoiser. Raises as `make_reader` does.
     """
     drawn = _drawn_specs(spec)
     alike = {dataclasses.replace(windows, name="", weight=0.0, ramp=None) for windows in drawn}
@@ -315,7 +315,7 @@ def windows_per_epoch(documents: Documents, spec: BatchSpec) -> int:
             f"train.epochs needs windows of one kind, and the windows of this config differ ({lengths} raw tokens): "
             "set train.steps instead, and train.epochs=0"
         )
-    return len(WindowReader(documents, drawn[0]))
+    return len(make_reader(documents, drawn[0]))
 
 
 def _drawn_specs(spec: BatchSpec) -> list[WindowSpec]:
@@ -329,32 +329,64 @@ def _drawn_specs(spec: BatchSpec) -> list[WindowSpec]:
     ]
 
 
-def gather(tokens: np.ndarray, slices: Slices, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """The examples of `slices` of a store's `tokens`: int32 [E, width], padded with pad_id, and lengths, int32 [E]."""
+def gather(stores: Sequence[np.ndarray], slices: Slices, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """The examples of `slices`: int32 [E, width], padded with pad_id, and lengths, int32 [E].
+
+    stores: the tokens of the store that each slice is of.
+    """
+    ends, example = np.cumsum(slices.lengths), np.cumsum(slices.begins) - 1
+    begins = ends - slices.lengths
     lengths = np.add.reduceat(slices.lengths, np.flatnonzero(slices.begins)).astype(np.int32)
     padded = np.full((len(lengths), width), pad_id, np.int32)
-    if slices.lengths.mean() >= _LONG:
-        _copy_slices(tokens, slices, padded)
-    else:
-        padded[np.arange(width, dtype=np.int32) < lengths[:, None]] = tokens.take(_index(slices))
+    places = example * width + begins - begins[slices.begins][example]
+    flat = padded.ravel()
+    columns = (slices.starts.tolist(), slices.lengths.tolist(), places.tolist())
+    for tokens, start, length, place in zip(stores, *columns, strict=True):
+        flat[place : place + length] = tokens[start : start + length]
     return padded, lengths
 
 
-def _copy_slices(tokens: np.ndarray, slices: Slices, padded: np.ndarray) -> None:
-    """Copies the slices, one by one, to the rows of their examples."""
-    ends, example = np.cumsum(slices.lengths), np.cumsum(slices.begins) - 1
-    begins = ends - slices.lengths
-    places = example * padded.shape[1] + begins - begins[slices.begins][example]
-    flat = padded.ravel()
-    for start, length, place in zip(slices.starts.tolist(), slices.lengths.tolist(), places.tolist(), strict=True):
-        flat[place : place + length] = tokens[start : start + length]
+def pack_documents(sizes: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Packs whole documents into few rows. The result depends on the sizes and the capacity alone.
+
+    Best-fit decreasing, in one pass over the distinct sizes, as in longest-pack-first histogram-packing (Krell et al.
+    2021, arXiv:2107.02027). Deviation: a size is a vector, the positions in each stack.
+
+    Args:
+      sizes: int64 [D, S], 1..capacity: the positions that each document takes in each stack.
+      capacity: int64 [S], the positions of a row in each stack.
+
+    Returns the documents row by row, int64 [D], and where each row ends in that array, int64 [rows]. The rows are in a
+    random order, because best-fit decreasing puts the longest documents into the first rows.
+    """
+    row, num_rows = np.empty(len(sizes), np.int64), 0
+    for begin in range(0, len(sizes), _BLOCK):
+        row_in_block = _pack_block(sizes[begin : begin + _BLOCK], capacity)
+        row[begin : begin + _BLOCK] = num_rows + row_in_block
+        num_rows += int(row_in_block.max()) + 1
+    places = np.empty(num_rows, np.int64)
+    places[np.argsort(mix64(np.arange(num_rows, dtype=np.uint64)), kind="stable")] = np.arange(num_rows)
+    row = places[row]
+    return np.argsort(row, kind="stable"), np.cumsum(np.bincount(row, minlength=num_rows))
 
 
-def _index(slices: Slices) -> np.ndarray:
-    """int64 [n]: the place in the store of each token of the slices."""
-    ends = np.cumsum(slices.lengths)
-    index = np.ones(int(ends[-1]), np.int64)  # the step from token to token; the sum of the steps is the index
-    index[0] = slices.starts[0]
-    index[ends[:-1]] += slices.starts[1:] - slices.starts[:-1] - slices.lengths[:-1]
-    np.cumsum(index, out=index)
-    return index
+def _pack_block(sizes: np.ndarray, capacity: np.ndarray) -> np.ndarray:
+    """The row of each document, int64 [D], with rows numbered from 0."""
+    row = np.empty(len(sizes), np.int64)
+    distinct, size_id, counts = np.unique(sizes, axis=0, return_inverse=True, return_counts=True)
+    documents_of_size = np.split(np.argsort(size_id.ravel(), kind="stable"), np.cumsum(counts)[:-1])
+    free, num_rows = np.repeat(capacity[:, None], len(sizes), axis=1), 0  # [S, rows], the free positions of each row
+    for k in np.argsort(-(distinct / capacity).max(axis=1), kind="stable"):
+        size, documents = distinct[k][:, None], documents_of_size[k]
+        free_in_open = free[:, :num_rows]
+        fitting = np.flatnonzero((free_in_open >= size).all(axis=0))
+        free_after = free_in_open[:, fitting] - size
+        tightest = np.argsort((free_after / capacity[:, None]).sum(axis=0), kind="stable")[: len(documents)]
+        copies = 1 + (free_after[:, tightest] // size).min(axis=0)
+        rows = np.repeat(fitting[tightest], copies)[: len(documents)]
+        remaining = len(documents) - len(rows)
+        rows = np.concatenate([rows, num_rows + np.arange(remaining) // int((capacity // distinct[k]).min())])
+        row[documents] = rows
+        np.subtract.at(free, (slice(None), rows), size)
+        num_rows = max(num_rows, int(rows[-1]) + 1)
+    return row

@@ -1,16 +1,12 @@
 """The documentation of config fields: from configs/base.py, the dataclasses and the docstrings of objectives."""
 
-import ast
 import dataclasses
 import inspect
-import io
 import json
 import re
 import textwrap
-import tokenize
 import typing
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from configs import base
@@ -141,32 +137,18 @@ def _types(section: type = ExperimentConfig, prefix: str = "") -> dict[str, str]
 def _base_comments(fields: Iterable[str]) -> dict[str, tuple[str, str, tuple[str, ...]]]:
     """Returns each field that configs/base.py assigns: the default, as source, the comment next to it, those above.
 
-    fields: of the dataclasses; what base.py assigns a call to, and is none of them, is a section.
+    fields: of the dataclasses; what base.py assigns a ConfigDict to, and is none of them, is a section.
     """
-    source = Path(inspect.getfile(base)).read_text(encoding="utf-8")
-    comments, alone = {}, set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            line = token.start[0]
-            comments[line] = token.string.removeprefix("#").removeprefix(" ")
-            if not token.line[: token.start[1]].strip():
-                alone.add(line)
-    function = next(node for node in ast.parse(source).body if getattr(node, "name", "") == "get_config")
-    found = {}
-    for node in ast.walk(function):
-        if not isinstance(node, ast.Assign):
-            continue
-        name = ast.unparse(node.targets[0]).removeprefix("config.")
-        if isinstance(node.value, ast.Call) and name not in fields:
-            continue
-        first = node.lineno
-        while first - 1 in alone:
-            first -= 1
-        lines = [comments[line] for line in range(first, node.lineno)]
-        # "# packing: ..." above a field: the name is in the heading already.
-        lines = [re.sub(rf"^{re.escape(name.rpartition('.')[2])}: (?!\")", "", line) for line in lines]
-        default = ast.get_source_segment(source, node.value) or ""
-        found[name] = (default, comments.get(node.end_lineno, ""), tuple(lines))
+    found, above = {}, []
+    for line in inspect.getsource(base.get_config).splitlines():
+        comment = re.fullmatch(r"\s+# ?(.*)", line)
+        field = re.fullmatch(r"    config\.([\w.]+) = (.*?)(?:  # (.*))?", line)
+        if field and (field[1] in fields or field[2] != "ConfigDict()"):
+            # "# packing: ..." above a field: the name is in the heading already.
+            name = re.escape(field[1].rpartition(".")[2])
+            lines = tuple(re.sub(rf"^{name}: (?!\")", "", text) for text in above)
+            found[field[1]] = (field[2], field[3] or "", lines)
+        above = [*above, comment[1]] if comment else []
     return found
 
 

@@ -1,5 +1,6 @@
-"""The generated pages of the site: one for each config, and the page of all config fields."""
+"""The generated pages of the site: one for each config, with examples, and the page of all config fields."""
 
+import html
 import importlib
 import inspect
 import json
@@ -8,12 +9,27 @@ from pathlib import Path
 
 import yaml
 
-from docs.site import examples
+from command.flags import resolve
 from docs.site.fields import Field, base_fields, escaped, objective_fields
+from experiment.experiment import make_experiment
 from objectives import OBJECTIVES
+from show.page import open_page
+from show.terminal import html_examples
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = "<!-- examples -->"  # replaced in the page's HTML by examples.examples
+EXAMPLES = "<!-- examples -->"  # replaced in the page's HTML by `examples`
+# Fields with which a page shows its examples: the texts in docs/examples.
+TEXTS = {"data.source": "text", "data.path": "docs/examples/text"}
+# Configs whose objective needs prompts and responses, or labels.
+OTHER_TEXTS = {
+    "sft": {"data.source": "jsonl", "data.path": "docs/examples/pairs.jsonl", "data.inputs_length": 256},
+    "classification": {
+        "data.source": "jsonl",
+        "data.path": "docs/examples/labels.jsonl",
+        "data.inputs_length": 128,
+        "objective.classes": "('water', 'food')",
+    },
+}
 _SECTIONS = {
     "": ("The run", "Fields without a section: `--config.seed=1`."),
     "data": ("data", "The corpus, its tokens, its split, and how text becomes the rows of a batch."),
@@ -58,7 +74,7 @@ def objective_page(name: str) -> str:
         "",
         "Examples of a fixed text, as this command prints them:",
         "",
-        textwrap.indent(examples.command(name), "    "),
+        textwrap.indent(command(name), "    "),
         "",
         EXAMPLES,
         "",
@@ -121,3 +137,25 @@ def _fields_table(objective: type) -> list[str]:
         names = ", ".join(f"`{field.name}`" for field in group)
         rows.append(f"| {names} | {group[0].type} | {escaped(' '.join(line.strip() for line in lines))} |")
     return rows
+
+
+def overrides(config: str) -> dict[str, str | int]:
+    """Returns the fields with which the page of `config` shows its examples."""
+    return OTHER_TEXTS.get(config, TEXTS)
+
+
+def command(config: str) -> str:
+    """Returns the command that prints the examples of `config`'s page."""
+    values = {name: f'"{value}"' if "'" in str(value) else value for name, value in overrides(config).items()}
+    flags = [f"--config.{name}={value}" for name, value in values.items()]
+    lines = [f"python -m train.show --config=configs/{config}.py", *flags]
+    return " \\\n    ".join(lines)
+
+
+def examples(config: str, cache_dir: str) -> str:
+    """Returns the examples of train.show as an element. cache_dir: for the token stores."""
+    own = dict(overrides(config)) | {"data.path": str(ROOT / overrides(config)["data.path"])}
+    fields = resolve(str(ROOT / f"configs/{config}.py"), own | {"data.cache_dir": cache_dir}, config)
+    page = open_page(make_experiment(fields), title=command(config).partition(" \\")[0])
+    label = html.escape(f"Examples of {config}, as train.show prints them")
+    return f'<div role="figure" aria-label="{label}" data-search-exclude>{html_examples(page)}</div>'

@@ -15,8 +15,8 @@ from contract.errors import ConfigError
 def main() -> None:
     """Runs lm-eval's command, in which "cloze" is a model.
 
-    Raises ConfigError for what lm-eval refuses with a ValueError, such as an unknown task, for data that cannot be
-    downloaded, and without the extra.
+    Raises ConfigError for what lm-eval refuses with a ValueError, such as an unknown task, and without the
+    extra.
     """
     try:
         import lm_eval
@@ -40,11 +40,6 @@ def main() -> None:
         if pathlib.Path(lm_eval.__file__).parent not in raised_in.parents:
             raise
         raise ConfigError(" ".join(str(error).split())) from error
-    except ConnectionError as error:  # of `datasets`, where a task's data is not in its cache
-        raise ConfigError(
-            f"{' '.join(str(error).split())}: connect to the network, or choose tasks whose data is "
-            "in the cache of datasets"
-        ) from error
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Contexts are read as train.generate reads a text to continue, and continuations 
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +15,21 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_text
-from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
-from tqdm import tqdm
+from tqdm import tqdm, trange
 
 from contract.errors import ConfigError
 from data.tokenizers.tokenizer import Tokenizer
-from evaluation.likelihood import Likelihood, Pair, continuation_denoiser, continuations, encode_pair, fits, most
+from evaluation.likelihood import (
+    Likelihood,
+    Pair,
+    continuation_denoiser,
+    continuations,
+    encode_pair,
+    fits,
+    most,
+    rolling,
+)
 from evaluation.scorer import LanguageModel, hide
-from experiment.experiment import Experiment
 from generate.prompts import Prompt, prompt_length
 from generate.sampling import Answer, Request, Sampling, generate_answers
 from objectives import Denoiser
@@ -99,7 +106,8 @@ class ClozeLM(LM):
         params, self.step = load_params(trained, workdir, step, mesh=mesh)
         experiment, params = language_model(trained, params)
         self.language_model = LanguageModel(experiment, params, mesh)
-        longest = most(lambda n: fits(experiment, self.denoiser, 0, n), _row(experiment))
+        row = experiment.data.inputs_length + experiment.data.targets_length  # or more than that
+        longest = most(lambda n: fits(experiment, self.denoiser, 0, n), row)
         self.max_gen_toks = max_gen_toks or min(256, max(longest // 2, 1))
         self._num_params = trained.num_params
         self._shortened = 0  # requests whose context lost tokens
@@ -116,34 +124,55 @@ class ClozeLM(LM):
             if not len(pair.continuation):
                 raise ConfigError(f"{_where(request)} has an empty continuation, which has no likelihood to compare")
             pairs.append(pair)
-        results: list[tuple[float, bool]] = [(0.0, False)] * len(pairs)
-        num_shortened = 0
-        for number, found in self._score(pairs, lambda number: _where(requests[number]), disable_tqdm):
-            results[number] = (found.log_likelihood, found.is_greedy)
-            num_shortened += found.dropped > 0
-            self.cache_hook.add_partial("loglikelihood", requests[number].args, results[number])
-        self._report_shortened(num_shortened, len(requests))
-        return results
+
+        def score(first: int, last: int) -> list[Likelihood]:
+            return continuations(
+                self.language_model,
+                pairs[first:last],
+                mode=self.mode,
+                drop_context=True,
+                rows_per_batch=self._rows,
+                where=lambda number: _where(requests[first + number - 1]),
+            )
+
+        found = self._score(requests, score, lambda one: (one.log_likelihood, one.is_greedy), disable_tqdm)
+        self._report_shortened(sum(one.dropped > 0 for one in found), len(requests))
+        return [(one.log_likelihood, one.is_greedy) for one in found]
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Returns log p(text), in nats, of each request: the sum over `rolling_windows` of the text.
+        """Returns log p(text), in nats, of each request: the sum over lm-eval's rolling windows of the text.
 
-        Each token is scored once. Raises ConfigError for a row too short for two tokens.
+        Raises ConfigError for a row too short for two tokens.
         """
-        experiment = self.language_model.experiment
-        length = longest_window(experiment, self.denoiser)
-        windows, owners = [], []
-        for number, request in enumerate(requests):
-            text = split_pair(self._tokenizer, self.denoiser, "", *request.args, where=_where(request)).continuation
-            of_text = list(rolling_windows(text, length))
-            windows += of_text
-            owners += [number] * len(of_text)
-        results = [0.0] * len(requests)
-        for window, found in self._score(windows, lambda window: _where(requests[owners[window]]), disable_tqdm):
-            results[owners[window]] += found.log_likelihood
-        for request, result in zip(requests, results, strict=True):
-            self.cache_hook.add_partial("loglikelihood_rolling", request.args, result)
-        return results
+        texts = [
+            split_pair(self._tokenizer, self.denoiser, "", *request.args, where=_where(request)).continuation
+            for request in requests
+        ]
+
+        def score(first: int, last: int) -> list[Likelihood]:
+            return rolling(self.language_model, texts[first:last], mode=self.mode, rows_per_batch=self._rows)
+
+        found = self._score(requests, score, lambda one: one.log_likelihood, disable_tqdm)
+        return [one.log_likelihood for one in found]
+
+    def _score(
+        self,
+        requests: list[Instance],
+        score: Callable[[int, int], list[Likelihood]],
+        result: Callable[[Likelihood], Any],
+        disable_tqdm: bool,
+    ) -> list[Likelihood]:
+        """Returns the likelihood of each request, and writes the results to lm-eval's cache as they are computed.
+
+        score: first and last number of some requests -> their likelihoods. result: what lm-eval caches.
+        """
+        found: list[Likelihood] = []
+        for first in trange(0, len(requests), _REQUESTS_AT_A_TIME, desc="scoring", disable=disable_tqdm):
+            of_part = score(first, first + _REQUESTS_AT_A_TIME)
+            for request, one in zip(requests[first:], of_part, strict=False):
+                self.cache_hook.add_partial(request.request_type, request.args, result(one))
+            found += of_part
+        return found
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Returns the text that the model writes after each context, up to the first stop string, EOS or max_gen_toks.
@@ -223,26 +252,6 @@ class ClozeLM(LM):
     def _tokenizer(self) -> Tokenizer:
         return self.language_model.experiment.tokenizer
 
-    def _score(
-        self, pairs: Sequence[Pair], where: Callable[[int], str], disable_tqdm: bool
-    ) -> Iterator[tuple[int, Likelihood]]:
-        """Yields the number and the likelihood of each of `pairs`, the longest ones first."""
-        order = sorted(range(len(pairs)), key=lambda k: -sum(map(len, pairs[k])))
-        bar = tqdm(total=len(pairs), desc="scoring", disable=disable_tqdm)
-        for first in range(0, len(order), _REQUESTS_AT_A_TIME):
-            chosen = order[first : first + _REQUESTS_AT_A_TIME]
-            found = continuations(
-                self.language_model,
-                [pairs[k] for k in chosen],
-                mode=self.mode,
-                drop_context=True,
-                rows_per_batch=self._rows,
-                where=lambda k, chosen=chosen: where(chosen[k - 1]),
-            )
-            yield from zip(chosen, found, strict=True)
-            bar.update(len(chosen))
-        bar.close()
-
     def _answers(self, prompts: list[Prompt], arguments: Generation, seed: int) -> Iterator[Answer]:
         lengths = [len(prompt.inputs) + prompt_length(self.language_model.experiment, prompt) for prompt in prompts]
         answers = generate_answers(
@@ -280,7 +289,7 @@ def generation_arguments(given: Mapping[str, Any], default_max_tokens: int) -> G
     """Returns the generation_kwargs of a request, normalized as for lm-eval's own models. A null argument is not set.
 
     Numbers may be strings, as YAML reads 1e-3. Raises ConfigError for an unsupported argument, such as num_beams=4, and
-    for values that cannot work.
+    for text that is not a number.
     """
     try:
         is_set = {name: value for name, value in given.items() if value is not None}
@@ -294,12 +303,6 @@ def generation_arguments(given: Mapping[str, Any], default_max_tokens: int) -> G
     for name, value in normalized.items():
         if value != _NEUTRAL.get(name):
             raise ConfigError(f"generation_kwargs: {name}={value} is not supported: use {', '.join(_GENERATION)}")
-    is_valid = 0 <= temperature < float("inf") and sampling.top_k >= 0 and 0 < sampling.top_p <= 1 and max_tokens >= 1
-    if not is_valid or not all(isinstance(stop, str) for stop in until) or not isinstance(do_sample, bool):
-        raise ConfigError(
-            f"generation_kwargs={dict(given)} must have 0 <= temperature, 0 <= top_k, 0 < top_p <= 1, "
-            "1 <= max_gen_toks, strings in until, and do_sample true or false"
-        )
     return Generation(tuple(stop for stop in until if stop), max_tokens, sampling)
 
 
@@ -317,41 +320,6 @@ def split_pair(tokenizer: Tokenizer, denoiser: Denoiser, context: str, continuat
     if denoiser.objective.prompting.task == "respond":
         return Pair(*(tokenizer.encode_with_specials(text, (), where=where) for text in (kept, continuation)))
     return encode_pair(tokenizer, kept, continuation, where=where)
-
-
-def longest_window(experiment: Experiment, denoiser: Denoiser) -> int:
-    """Returns the largest max_seq_len of lm-eval's rolling windows with which each of them fits a row of training.
-
-    Raises ConfigError for a row that is too short for two tokens.
-    """
-
-    def fit(length: int) -> bool:
-        # A window has `length` + 1 tokens, of which the first one, or all but the last one, are the context.
-        return all(fits(experiment, denoiser, count, length + 1 - count) for count in (1, length))
-
-    length = most(fit, _row(experiment))
-    if not length:
-        raise ConfigError(f"data.inputs_length={experiment.data.inputs_length} is too short for a window of two tokens")
-    return length
-
-
-def rolling_windows(text: np.ndarray, length: int) -> Iterator[Pair]:
-    """Yields lm-eval's rolling windows of `text`, int32 [n], whose continuations together are the text.
-
-    The first window has no context: a row begins with what lm-eval calls the prefix token. Later windows have one
-    token of context, and the last one as many as fit.
-
-    length: of `longest_window`.
-    """
-    prefix = -1  # lm-eval's prefix token, which is in the first window alone
-    for window in get_rolling_token_windows(text.tolist(), prefix, max_seq_len=length, context_len=1):
-        context, continuation = make_disjoint_window(window)
-        yield Pair(*(np.array(part, np.int32) for part in ([] if context == [prefix] else context, continuation)))
-
-
-def _row(experiment: Experiment) -> int:
-    """Returns a number of tokens that no row exceeds."""
-    return experiment.data.inputs_length + experiment.data.targets_length
 
 
 def _where(request: Instance) -> str:

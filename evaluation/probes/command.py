@@ -1,7 +1,8 @@
 """Probes on the command line of train.evaluate: their flags, whether a probe fits a run, and its answer."""
 
 import dataclasses
-from collections.abc import Callable
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from absl import flags
@@ -9,95 +10,75 @@ from jax.sharding import Mesh
 
 from contract.errors import ConfigError
 from evaluation.probes import PROBES
-from evaluation.probes.probe import Probe
+from evaluation.probes.probe import ALL, Probe
 from evaluation.scorer import LanguageModel, Side
+from experiment.config import from_mapping
 from experiment.experiment import Experiment
 from models.parameters import Params
 from run.corpus import Corpora
 from run.restore import frozen, language_model, not_a_language_model
 
-# Flag of a field of the probes -> its kind, and the text of --help; defaults are those of the fields.
-_FIELDS: dict[str, tuple[Callable[..., Any], str]] = {
-    "path": (
-        flags.DEFINE_string,
-        "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line. exact_match: one with 'prompt' and "
-        "'response'; default: the held-out documents with a prompt. linear: one with 'text' and 'label', of the "
-        "labelled texts.",
-    ),
-    "order": (
-        flags.DEFINE_string,
-        "exact_match, encoders: which mask is filled in first: margin, probability, left_to_right or once (all "
-        "together). Default: margin.",
-    ),
-    "test": (flags.DEFINE_string, "linear: a JSON-lines file with 'text' and 'label', of the texts that are scored."),
-    "labels": (flags.DEFINE_list, "linear: numbers of labelled texts, or all. Default: 100,500,all."),
-    "draws": (flags.DEFINE_integer, "linear: draws of so many labelled texts. Default: 5."),
-    "pooling": (flags.DEFINE_string, "linear: mean, first or last state of a text. Default: mean."),
-    "group": (flags.DEFINE_string, "minimal_pairs: the key of a pair's group. Default: group, if there."),
-    "score": (
-        flags.DEFINE_string,
-        "minimal_pairs: log_likelihood or pseudo_log_likelihood. Default: what the model has.",
-    ),
-    "unit": (
-        flags.DEFINE_string,
-        "minimal_pairs, pseudo_log_likelihood: what is hidden at a time: token or word. Default: token.",
-    ),
-    "mode": (
-        flags.DEFINE_string,
-        "Mode token, such as [S], of the layout. Default: that of the first suitable denoiser.",
-    ),
-    "limit": (flags.DEFINE_integer, "minimal_pairs: the most pairs of a group. Default: all."),
-    "num_documents": (flags.DEFINE_integer, "Probes of held-out text: the number of documents. Default: 256."),
-    "places": (flags.DEFINE_integer, "Probes of held-out text: the most windows of a document. Default: 4."),
-    "length": (flags.DEFINE_integer, "Probes of held-out text: tokens in a window. Default: 96."),
-    "text_only": (
-        flags.DEFINE_boolean,
-        "Probes of held-out text: probabilities among tokens of text, without sentinels, mode tokens, EOS and other "
-        "special tokens. Default: among all tokens.",
-    ),
-    "spans": (flags.DEFINE_list, "infilling: tokens of a hidden span. Default: 3,8,32."),
+# Flag of a field of the probes -> the text of --help; types and defaults are those of the fields.
+_FIELDS = {
+    "path": "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line. exact_match: one with 'prompt' and "
+    "'response'; default: the held-out documents with a prompt. linear: one with 'text' and 'label', of the labelled "
+    "texts.",
+    "order": "exact_match, encoders: which mask is filled in first: margin, probability, left_to_right or once (all "
+    "together). Default: margin.",
+    "test": "linear: a JSON-lines file with 'text' and 'label', of the texts that are scored.",
+    "labels": "linear: numbers of labelled texts, or all. Default: 100,500,all.",
+    "draws": "linear: draws of so many labelled texts. Default: 5.",
+    "pooling": "linear: mean, first or last state of a text. Default: mean.",
+    "group": "minimal_pairs: the key of a pair's group. Default: group, if there.",
+    "score": "minimal_pairs: log_likelihood or pseudo_log_likelihood. Default: what the model has.",
+    "unit": "minimal_pairs, pseudo_log_likelihood: what is hidden at a time: token or word. Default: token.",
+    "mode": "Mode token, such as [S], of the layout. Default: that of the first suitable denoiser.",
+    "num_documents": "Probes of held-out text: the number of documents. Default: 256.",
+    "places": "Probes of held-out text: the most windows of a document. Default: 4.",
+    "length": "Probes of held-out text: tokens in a window. Default: 96.",
+    "text_only": "Probes of held-out text: probabilities among tokens of text, without sentinels, mode tokens, EOS and "
+    "other special tokens. Default: among all tokens.",
+    "spans": "infilling: tokens of a hidden span. Default: 3,8,32.",
 }
 
 
 def define_probe_flags(flag_values: flags.FlagValues) -> None:
     """Defines --probe and the flags of the probes."""
     flags.DEFINE_string("probe", None, f"Computes a probe instead: {', '.join(PROBES)}.", flag_values)
-    for name, (define, text) in _FIELDS.items():
-        define(name, None, text, flag_values=flag_values)
+    defaults = {field.name: field.default for probe in PROBES.values() for field in dataclasses.fields(probe)}
+    define = {bool: flags.DEFINE_boolean, int: flags.DEFINE_integer, tuple: flags.DEFINE_list}
+    for name, text in _FIELDS.items():
+        define.get(type(defaults[name]), flags.DEFINE_string)(name, None, text, flag_values=flag_values)
     flags.DEFINE_boolean("all", False, "Score all held-out windows; with a probe, all documents.", flag_values)
 
 
-def make_probe(flag_values: flags.FlagValues) -> Probe | None:
-    """Returns the probe of the command line, or None without --probe.
-
-    Raises ConfigError for an unknown probe, and for a flag that the probe does not have.
-    """
+def probe_of_flags(flag_values: flags.FlagValues) -> Probe | None:
+    """Returns the probe of the command line, or None without --probe. Raises ConfigError as `make_probe` does."""
     name = flag_values["probe"].value
     given = {flag: flag_values[flag].value for flag in _FIELDS if flag_values[flag].present}
     if name is None:
         if given:
             raise ConfigError(f"--{next(iter(given))} needs --probe: add --probe={' or '.join(PROBES)}, or remove it")
         return None
-    if name not in PROBES:
-        raise ConfigError(f"--probe={name} must be {', '.join(PROBES)}")
-    known = {field.name for field in dataclasses.fields(PROBES[name])}
-    takes_all = flag_values["all"].value
-    unknown = [flag for flag in given if flag not in known]
-    unknown += ["all"] if takes_all and "num_documents" not in known else []
-    for flag in unknown:
-        raise ConfigError(f"--{flag} has no effect on --probe={name}: remove it")
-    if takes_all:
-        if "num_documents" in given:
-            raise ConfigError("--all and --num_documents exclude each other: remove one")
-        given["num_documents"] = None
-    if "labels" in given:
-        given["labels"] = tuple(given["labels"])
-    if "spans" in given:
-        try:
+    if flag_values["all"].value:
+        given["num_documents"] = ALL
+    try:
+        if "spans" in given:
             given["spans"] = tuple(map(int, given["spans"]))
-        except ValueError:
-            raise ConfigError(f"--spans={','.join(given['spans'])} must be integers, as in --spans=3,8,32") from None
-    return PROBES[name](**given)
+    except ValueError:
+        raise ConfigError(f"--spans={','.join(given['spans'])} must be integers, as in --spans=3,8,32") from None
+    try:
+        return make_probe(name, given)
+    except ConfigError as error:
+        raise ConfigError(re.sub(r"(config field )?\bprobe\.", "--", str(error))) from error
+
+
+def make_probe(name: str, fields: Mapping[str, Any]) -> Probe:
+    """Returns the probe `name`. Raises ConfigError for an unknown one, for an unknown field and for a wrong value."""
+    if name not in PROBES:
+        raise ConfigError(f"probe={name!r} must be {', '.join(PROBES)}")
+    defaults = {field.name: field.default for field in dataclasses.fields(PROBES[name])}
+    return from_mapping(PROBES[name], defaults | dict(fields), "probe")
 
 
 def check_probe(probe: Probe, experiment: Experiment) -> None:
@@ -132,16 +113,8 @@ _CAN: dict[Side, str] = {
 
 
 def _does_not_fit(probe: Probe, experiment: Experiment) -> ConfigError:
-    def fits(other: type[Probe], mode: str | None = probe.mode) -> bool:
-        return bool(other(mode=mode).denoisers(experiment))
-
-    if fits(type(probe)):
-        remedy = "remove --score"  # the flag that chooses among the sides of a probe
-    elif probe.mode is not None and fits(type(probe), mode=None):
-        remedy = "remove --mode"
-    else:
-        fitting = [f"--probe={name}" for name, other in PROBES.items() if fits(other)]
-        remedy = f"use {' or '.join(fitting)}" if fitting else "no probe fits"
+    fitting = [f"--probe={name}" for name, other in PROBES.items() if other(mode=probe.mode).denoisers(experiment)]
+    remedy = f"use {' or '.join(fitting)}" if fitting else "no probe fits"
     mode = f" with --mode={probe.mode!r}" if probe.mode is not None else ""
     return ConfigError(
         f"--probe={probe.name} needs a model that {' or '.join(_CAN[side] for side in probe.chosen_sides)}, which "

@@ -7,7 +7,7 @@ labels as groups; or the lines of --path=FILE.jsonl, with an optional group:
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -18,7 +18,7 @@ from data.sources.records import InvalidRecord, string_field
 from data.windows.documents import Documents, MixedDocuments
 from evaluation.probes.minimal_pairs import read_lines
 from evaluation.probes.probe import CONFIDENCE, Probe
-from evaluation.scorer import LanguageModel, hide
+from evaluation.scorer import LanguageModel, score_texts
 from experiment.experiment import Experiment
 from generate.fill_masks import mask_probabilities
 from generate.prompts import check_length, denoisers_with_mode
@@ -50,11 +50,11 @@ class ExactMatch(Probe):
     path: the file; None: the held-out documents.
     order: of the masks: the one whose two likeliest tokens differ most in probability first ("margin", Kim et al. 2025,
         arXiv 2502.06768), the one with the likeliest token first ("probability"), from left to right, or all at once.
-        None: "margin".
+        "": "margin".
     """
 
     path: str | None = None
-    order: Order | None = None
+    order: Literal["", "margin", "probability", "left_to_right", "once"] = ""
 
     name: ClassVar = "exact_match"
     sides: ClassVar = ("left", "both")
@@ -64,9 +64,7 @@ class ExactMatch(Probe):
         return self.path is None
 
     def check(self, experiment):
-        if self.order is not None and self.order not in get_args(Order):
-            raise ConfigError(f"--order={self.order} must be {', '.join(get_args(Order))}")
-        if self.order is not None and experiment.model.has_decoder:
+        if self.order and experiment.model.has_decoder:
             raise ConfigError(f"--order={self.order} has no effect on a model with a decoder: remove it")
 
     def denoisers(self, experiment):
@@ -122,14 +120,9 @@ class ExactMatch(Probe):
 
 def _written(model: LanguageModel, denoiser: Denoiser, items: list[Item]) -> np.ndarray:
     """Returns whether greedy decoding writes each answer, bool [n]."""
-    vocab, is_right = model.experiment.vocab, np.zeros(len(items), bool)
-    examples = (
-        (k, hide(denoiser, np.concatenate([prompt, answer]), len(prompt), len(prompt) + len(answer), vocab))
-        for k, (prompt, answer, _) in enumerate(items)
-    )
-    for k, _, scores in model.score_with_bar(examples, len(items)):
-        is_right[k] = scores.is_likeliest.all()
-    return is_right
+    texts = [np.concatenate([prompt, answer]) for prompt, answer, _ in items]
+    spans = [[(len(item.prompt), len(text))] for item, text in zip(items, texts, strict=True)]
+    return score_texts(model, denoiser, texts, spans, show_progress=True).is_exact
 
 
 def _filled_in(model: LanguageModel, denoiser: Denoiser, items: list[Item], order: Order) -> np.ndarray:

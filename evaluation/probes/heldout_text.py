@@ -6,8 +6,8 @@ seed and lengths.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,15 +19,13 @@ from evaluation.floors import hidden_nats, train_tokens_field
 from evaluation.probes.probe import (
     Probe,
     Unit,
-    check_at_least,
-    check_unit,
     interval_fields,
     ratio_interval,
     ratio_stderr,
     unit_spans,
     with_interval,
 )
-from evaluation.scorer import Example, LanguageModel, hide
+from evaluation.scorer import LanguageModel, TextScores, score_texts
 from objectives import Denoiser
 from run.corpus import Corpora
 
@@ -52,9 +50,9 @@ class Window(NamedTuple):
 
 
 def heldout_windows(
-    documents: Documents | MixedDocuments, *, count: int | None, places: int, length: int, shortest: int
+    documents: Documents | MixedDocuments, *, count: int, places: int, length: int, shortest: int
 ) -> list[Window]:
-    """Returns windows of the first `count` documents in a fixed random order; of all documents if `count` is None.
+    """Returns windows of the first `count` documents in a fixed random order.
 
     Order and places are functions of the documents' contents alone, not of a run's seed, objective or lengths. A window
     never contains the first token of a document, to which SentencePiece adds a space that is not in the text.
@@ -109,7 +107,7 @@ def _windows_of(tokens: np.ndarray, key: np.ndarray, document: int, places: int,
 class TextProbe(Probe):
     """A probe of windows of held-out text.
 
-    num_documents: how many documents; None: all.
+    num_documents: how many documents; ALL: all.
     places: the most windows of a document.
     length: tokens in a window; a shorter document is one window. At most the default, a row of the run, or the two
         rows of an encoder-decoder, whichever is longer.
@@ -119,42 +117,24 @@ class TextProbe(Probe):
         against it.
     """
 
-    num_documents: int | None = 256
-    places: int = 4
-    length: int = 96
+    num_documents: Annotated[int, "[1, 2**31)"] = 256
+    places: Annotated[int, "[1, 2**31)"] = 4
+    length: Annotated[int, "[2, 2**31)"] = 96
     text_only: bool = False
 
     def check(self, experiment):
-        if self.num_documents is not None:
-            check_at_least("num_documents", self.num_documents, 1)
-        check_at_least("places", self.places, 1)
-        check_at_least("length", self.length, 2)
         row, model = experiment.row_shape, experiment.model
         is_pair = model.has_encoder and model.has_decoder
-        fields = ("inputs_length", "targets_length") if is_pair else ("inputs_length",)
-        most = max(sum(getattr(row, field) for field in fields), TextProbe.length)
+        most = max(row.inputs_length + row.targets_length * is_pair, TextProbe.length)
         if self.length > most:
-            names = " and ".join(f"data.{field}={getattr(row, field)}" for field in fields)
-            raise ConfigError(f"--length={self.length} is longer than a row of {names}: set --length={most} or less")
+            raise ConfigError(f"--length={self.length} is longer than a row of the run: set --length={most} or less")
 
     def described(self, denoiser: Denoiser) -> dict[str, Any]:
         """Returns the first JSON fields: how the text is scored."""
         return {"denoiser": denoiser.name, "length": self.length, "text_only": self.text_only}
 
     def windows(self, documents: Documents | MixedDocuments, shortest: int) -> list[Window]:
-        """Returns the windows, of `shortest` tokens or more.
-
-        Raises ConfigError if no document is long enough, and if `length` is above the default and longer than every
-        document.
-        """
-        # Without the first token, which is in no window.
-        lengths = [np.diff(part.ends(eos=False), prepend=0) for part in documents.by_corpus]
-        longest = int(np.concatenate(lengths).max(initial=0)) - 1
-        most = max(longest, TextProbe.length)
-        if self.length > most:
-            raise ConfigError(
-                f"--length={self.length} is longer than every held-out document: set --length={most} or less"
-            )
+        """Returns the windows, of `shortest` tokens or more. Raises ConfigError if no document is long enough."""
         return heldout_windows(
             documents, count=self.num_documents, places=self.places, length=self.length, shortest=shortest
         )
@@ -164,16 +144,17 @@ class TextProbe(Probe):
         model: LanguageModel,
         denoiser: Denoiser,
         windows: Sequence[Window],
-        spans_of: Callable[[Window], Iterable[tuple[int, int]]],
+        spans_of: Callable[[Window], list[tuple[int, int]]],
         corpora: Corpora,
-        per_window: int = 1,
     ) -> "HiddenText":
-        """Returns `score_windows`, with floors."""
-        found = score_windows(model, denoiser, windows, spans_of, per_window=per_window, text_only=self.text_only)
-        texts = [window.tokens for window in windows]
-        spans = [list(spans_of(window)) for window in windows]
+        """Returns what the model predicts of the hidden tokens of `windows`, with floors.
+
+        spans_of: start and end of the spans of a window, which are hidden one at a time.
+        """
+        texts, spans = [window.tokens for window in windows], [spans_of(window) for window in windows]
+        scores = score_texts(model, denoiser, texts, spans, text_only=self.text_only, show_progress=True)
         floors = hidden_nats(model.experiment, texts, spans, corpora.train_documents, text_only=self.text_only)
-        return dataclasses.replace(found, floors=floors)
+        return HiddenText(np.array([window.document for window in windows]), scores, floors)
 
     def explained(self, corpora: Corpora) -> dict[str, Any]:
         """Returns the last JSON fields: how intervals and floors are taken."""
@@ -182,18 +163,10 @@ class TextProbe(Probe):
 
 @dataclasses.dataclass(frozen=True)
 class HiddenText:
-    """What a model predicted of the hidden tokens of windows: one entry for each window.
-
-    nats, bytes and tokens are of the hidden tokens other than unknown ones (SentencePiece's unk), whose text and bytes
-    are not known.
-    """
+    """What a model predicted of the hidden tokens of n windows."""
 
     documents: np.ndarray  # int [n]
-    nats: np.ndarray  # float64 [n]
-    bytes: np.ndarray  # int64 [n]
-    tokens: np.ndarray  # int64 [n]
-    unknown_tokens: np.ndarray  # int64 [n]
-    is_exact: np.ndarray  # bool [n]: whether every hidden token is the model's likeliest one
+    scores: TextScores
     floors: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # name -> nats of an n-gram model
 
     def counts(self) -> dict[str, int]:
@@ -201,9 +174,7 @@ class HiddenText:
         return {
             "documents": len(np.unique(self.documents)),
             "windows": len(self.documents),
-            "tokens": int(self.tokens.sum()),
-            "bytes": int(self.bytes.sum()),
-            "unknown_tokens": int(self.unknown_tokens.sum()),
+            **{name: int(getattr(self.scores, name).sum()) for name in ("tokens", "bytes", "unknown_tokens")},
         }
 
     def per_byte(self, prefix: str = "") -> dict[str, Any]:
@@ -212,16 +183,16 @@ class HiddenText:
         The floors (evaluation/floors.py) are in bits per byte.
         """
         units = {f"{prefix}nats_per_byte": 1.0, f"{prefix}bits_per_byte": 1 / math.log(2)}
-        fields = self._ratio(units, self.nats, self.bytes)
+        fields = self._ratio(units, self.scores.nats, self.scores.bytes)
         if fields and self.floors:
-            floors = {name: self._by_document(nats, self.bytes) for name, nats in self.floors.items()}
+            floors = {name: self._by_document(nats, self.scores.bytes) for name, nats in self.floors.items()}
             bits = {name: top.sum() / bottom.sum() / math.log(2) for name, (top, bottom) in floors.items()}
             fields["floors"] = {name: float(value) for name, value in bits.items()}
         return fields
 
     def exact_match(self) -> dict[str, Any]:
         """Returns the share of exact windows as JSON fields, with its interval over documents."""
-        return self._ratio({"exact_match": 1.0}, self.is_exact, np.ones(len(self.is_exact)))
+        return self._ratio({"exact_match": 1.0}, self.scores.is_exact, np.ones(len(self.documents)))
 
     def _ratio(self, units: dict[str, float], numerators: np.ndarray, denominators: np.ndarray) -> dict[str, Any]:
         """Returns the ratio of two sums over windows, with its spread over documents, times the factor of each unit.
@@ -243,45 +214,6 @@ class HiddenText:
         """Returns the sums over the windows of each document whose denominator is above 0."""
         top, bottom = (np.bincount(self.documents, values) for values in (numerators, denominators))
         return top[bottom > 0], bottom[bottom > 0]
-
-
-def score_windows(
-    model: LanguageModel,
-    denoiser: Denoiser,
-    windows: Sequence[Window],
-    spans_of: Callable[[Window], Iterable[tuple[int, int]]],
-    *,
-    per_window: int,
-    text_only: bool,
-) -> HiddenText:
-    """Returns what the model predicts of the hidden tokens of `windows`.
-
-    denoiser: how tokens are hidden.
-    spans_of: start and end of the spans of a window that are hidden one at a time. Each scored token is in one of them.
-    per_window: the number of spans of a window, for the progress bar.
-    text_only: as in TextProbe.
-    """
-    vocab, num_bytes = model.experiment.vocab, model.experiment.tokenizer.num_bytes
-
-    def hidden_in(window: Window) -> Iterator[Example]:
-        for start, stop in spans_of(window):
-            example = hide(denoiser, window.tokens, start, stop, vocab)
-            assert example is not None  # the denoiser was chosen because it hides such tokens
-            yield example
-
-    examples = ((k, example) for k, window in enumerate(windows) for example in hidden_in(window))
-    nats = np.zeros(len(windows))
-    bytes_, tokens, unknown = np.zeros((3, len(windows)), np.int64)
-    is_exact = np.ones(len(windows), bool)
-    for k, example, scores in model.score_with_bar(examples, per_window * len(windows), text_only=text_only):
-        is_known = example.hidden != vocab.unk
-        nats[k] += scores.nats[is_known].sum()
-        bytes_[k] += num_bytes(example.hidden)
-        tokens[k] += is_known.sum()
-        unknown[k] += (~is_known).sum()
-        is_exact[k] &= scores.is_likeliest.all()
-    documents = np.array([window.document for window in windows])
-    return HiddenText(documents, nats, bytes_, tokens, unknown, is_exact)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -323,15 +255,13 @@ class Infilling(TextProbe):
     likeliest token at each mask.
     """
 
-    spans: tuple[int, ...] = (3, 8, 32)
+    spans: tuple[Annotated[int, "[1, 2**18]"], ...] = (3, 8, 32)
 
     name: ClassVar = "infilling"
     sides: ClassVar = ("both",)
 
     def check(self, experiment):
         super().check(experiment)
-        if not self.spans or min(self.spans) < 1:
-            raise ConfigError(f"--spans={','.join(map(str, self.spans))} must be lengths of 1 or more tokens")
         if max(self.spans) + 2 > self.length:
             raise ConfigError(
                 f"--length={self.length} has no room for a hidden span of {max(self.spans)} tokens and a token on each "
@@ -379,10 +309,6 @@ class PseudoLogLikelihood(TextProbe):
     name: ClassVar = "pseudo_log_likelihood"
     sides: ClassVar = ("both",)
 
-    def check(self, experiment):
-        super().check(experiment)
-        check_unit(self.unit)
-
     def measure(self, model, corpora):
         denoiser, vocab = self.denoisers(model.experiment)["both"], model.experiment.vocab
         windows = self.windows(corpora.heldout_documents, shortest=2)
@@ -390,6 +316,6 @@ class PseudoLogLikelihood(TextProbe):
         def units(window):
             return unit_spans(window.tokens, self.unit, vocab)
 
-        result = self.score(model, denoiser, windows, units, corpora, per_window=self.length)
+        result = self.score(model, denoiser, windows, units, corpora)
         fields = self.described(denoiser) | {"unit": self.unit} | result.counts() | result.per_byte("pseudo_")
         return fields | self.explained(corpora)

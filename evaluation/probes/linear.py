@@ -8,8 +8,8 @@ Each line of the files of labelled texts is an object as in data.source="jsonl":
 import dataclasses
 import functools
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,26 +21,20 @@ from contract.batch import Batch
 from contract.errors import ConfigError
 from data.sources.records import InvalidRecord, document_of
 from evaluation.probes.minimal_pairs import read_lines
-from evaluation.probes.probe import Probe, check_at_least, interval_fields, mean_interval, mean_stderr, with_interval
-from evaluation.scorer import padded_batch
+from evaluation.probes.probe import Probe, interval_fields, mean_interval, mean_stderr, with_interval
+from evaluation.scorer import Example, LanguageModel, batch_of
 from experiment.experiment import Experiment
 from generate.prompts import denoisers_with_mode
-from generate.sampling import padded_length
 from models.config import ModelConfig
 from models.heads import mean_state, state_at
 from models.parameters import Params
 from models.transformer import bind, init_params
-from objectives.algebra.sequences import Sequences
-from objectives.objective import InputsTargets
-from objectives.rows import layout
-from objectives.rows.lengths import RowShape
 from run import sharding
 
 Pooling = Literal["mean", "first", "last"]
 _STRENGTHS = np.logspace(-4, 2, 7)  # values of C, the inverse of the L2 penalty, of which one is chosen
 _FOLDS = 5
 _SPECIAL_TOKENS = 2  # of a row: [CLS] and [SEP], or the start token and EOS
-_POSITIONS_PER_BATCH = 1 << 14
 
 
 class LabelledTexts(NamedTuple):
@@ -71,7 +65,7 @@ class Linear(Probe):
     path: str | None = None
     test: str | None = None
     labels: tuple[str, ...] = ("100", "500", "all")
-    draws: int = 5
+    draws: Annotated[int, "[1, 1000]"] = 5
     pooling: Pooling = "mean"
 
     name: ClassVar = "linear"
@@ -85,11 +79,8 @@ class Linear(Probe):
                 raise ConfigError(
                     f"--probe=linear needs --{flag}=FILE.jsonl, with 'text' and 'label' in each line: add it"
                 )
-        if self.pooling not in get_args(Pooling):
-            raise ConfigError(f"--pooling={self.pooling} must be {', '.join(get_args(Pooling))}")
         if self.pooling == "first" and not experiment.model.has_encoder:
             raise ConfigError("--pooling=first needs an encoder: a decoder's first position has not read the text")
-        check_at_least("draws", self.draws, 1)
         if not self.labels or len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"--labels={','.join(self.labels)} must be different numbers, or all")
         for count in self.labels:
@@ -211,42 +202,22 @@ def pooled_states(
       pooling: see Linear.
       mode: a mode token, which precedes each text.
     """
-    states = np.zeros((len(texts), experiment.model.d_model), np.float32)
-    for numbers, batch in _batches(experiment, mesh, texts, mode):
-        over_rows = jax.device_put(batch, sharding.batch_sharding(mesh))
-        pooled = _pooled(experiment.model, params, over_rows, pooling=pooling)
-        states[numbers] = np.asarray(pooled)[: len(numbers)]
-    return states
-
-
-def _batches(
-    experiment: Experiment, mesh: Mesh, texts: Sequence[np.ndarray], mode: str | None
-) -> Iterator[tuple[np.ndarray, Batch]]:
-    """Yields batches of texts of similar lengths, with the numbers of their texts."""
     model, vocab = experiment.model, experiment.vocab
-    before = [vocab.mode(mode)] if mode else []
-    lengths = np.array([len(text) + len(before) for text in texts])
-    padded = np.array([padded_length(length + _SPECIAL_TOKENS) for length in lengths.tolist()])
-    if model.positions == "learned":
-        padded = np.minimum(padded, model.max_length)
-    for width in np.unique(padded):
-        of_width = np.flatnonzero(padded == width)
-        for numbers in np.split(of_width, range(most := max(_POSITIONS_PER_BATCH // width, 1), len(of_width), most)):
-            rows, count = np.arange(len(numbers)), len(numbers)
-            tokens = np.full((count, int(lengths[numbers].max())), vocab.pad, np.int32)
-            for row, number in enumerate(numbers):
-                tokens[row, : lengths[number]] = [*before, *texts[number]]
-            end = Sequences(np.full((count, 1), vocab.eos, np.int32), np.ones(count, np.int64))
-            example = InputsTargets(Sequences(tokens, lengths[numbers]), end, np.zeros(count, np.int32))
-            shape = RowShape(model.architecture, int(width), 1, 1)
-            arguments = (example, rows, np.zeros(count, np.int32), count, shape, vocab)
-            if model.architecture == "decoder_only":
-                batch = layout.decoder_only(*arguments, bidirectional_inputs=experiment.data.bidirectional_inputs)
-            elif model.has_decoder:
-                batch = layout.encoder_decoder(*arguments)
-            else:
-                batch = layout.encoder_only(*arguments)
-            yield numbers, padded_batch(batch, mesh)[0]
+    mode_ids = [vocab.mode(mode)] if mode else []
+    before, after = {
+        "encoder_only": ([vocab.cls, *mode_ids], [vocab.sep]),
+        "encoder_decoder": (mode_ids, [vocab.eos]),
+        "decoder_only": (mode_ids, []),
+    }[model.architecture]
+    nothing, end = np.zeros(0, np.int32), np.array([vocab.eos], np.int32)
+    examples = [Example(np.array([*before, *text, *after], np.int32), nothing, end) for text in texts]
+    states = np.zeros((len(texts), model.d_model), np.float32)
+    for numbered, shape, rows in LanguageModel(experiment, params, mesh).batches(enumerate(examples)):
+        batch = batch_of(experiment, [example for _, example in numbered], shape, rows)
+        batch = jax.device_put(batch, sharding.batch_sharding(mesh))
+        pooled = _pooled(model, params, batch, pooling=pooling)
+        states[[number for number, _ in numbered]] = np.asarray(pooled)[: len(numbered)]
+    return states
 
 
 @functools.partial(jax.jit, static_argnames=("config", "pooling"))

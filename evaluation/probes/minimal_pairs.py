@@ -9,26 +9,23 @@ and blank lines are ignored:
 import codecs
 import dataclasses
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
-from contract import rng
 from contract.errors import ConfigError
 from data.sources.records import InvalidRecord, read_object, string_field
 from evaluation.probes.probe import (
     Probe,
     Unit,
-    check_at_least,
-    check_unit,
-    hide_each_unit,
     interval_fields,
     mean_interval,
     mean_stderr,
+    unit_spans,
     with_interval,
 )
-from evaluation.scorer import Example, LanguageModel, Side, find_denoiser, hide
+from evaluation.scorer import LanguageModel, Side, score_texts
 from experiment.experiment import Experiment
 from objectives import Denoiser
 
@@ -36,7 +33,6 @@ Score = Literal["log_likelihood", "pseudo_log_likelihood"]
 _SIDE: dict[Score, Side] = {"log_likelihood": "left", "pseudo_log_likelihood": "both"}
 _UNIT: Unit = "token"
 Line = TypeVar("Line")
-_SEED = rng.seed_bits(0, "minimal pairs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,17 +54,15 @@ class MinimalPairs(Probe):
 
     path: the file.
     group: the key of the pairs' group; None: "group".
-    limit: the most pairs of a group; None: all.
-    score: one of the two scores. None: both for an encoder-decoder that is trained for both; for a single stack
+    score: one of the two scores. "": both for an encoder-decoder that is trained for both; for a single stack
         log_likelihood if it continues texts, else pseudo_log_likelihood.
-    unit: what the pseudo-log-likelihood hides at a time: "token" or "word". None: "token".
+    unit: what the pseudo-log-likelihood hides at a time: "token" or "word". "": "token".
     """
 
     path: str | None = None
     group: str | None = None
-    limit: int | None = None
-    score: Score | None = None
-    unit: Unit | None = None
+    score: Literal["", "log_likelihood", "pseudo_log_likelihood"] = ""
+    unit: Literal["", "token", "word"] = ""
 
     name: ClassVar = "minimal_pairs"
     reads_corpus: ClassVar = False
@@ -76,32 +70,24 @@ class MinimalPairs(Probe):
 
     @property
     def chosen_sides(self):
-        return self.sides if self.score is None else (_SIDE[self.score],)
+        return (_SIDE[self.score],) if self.score else self.sides
 
     def check(self, experiment):
         if self.path is None:
             raise ConfigError("--probe=minimal_pairs needs --path=FILE.jsonl, with 'good' and 'bad' in each line")
-        if self.limit is not None:
-            check_at_least("limit", self.limit, 1)
-        if self.score is not None and self.score not in _SIDE:
-            raise ConfigError(f"--score={self.score} must be {' or '.join(get_args(Score))}")
-        if self.unit is not None:
-            check_unit(self.unit)
-            found = self._scores_of(experiment)
-            if found and "pseudo_log_likelihood" not in found:  # no score is found for a model that does not fit
-                can = self.score is None and find_denoiser(experiment, "both", self.mode) is not None
-                remedy = "remove it, or add --score=pseudo_log_likelihood" if can else "remove it"
-                raise ConfigError(f"--unit={self.unit} has no effect on the score log_likelihood: {remedy}")
+        if self.unit and [*self._scores_of(experiment)] == ["log_likelihood"]:
+            raise ConfigError(
+                f"--unit={self.unit} has no effect on the score log_likelihood: remove it, or add "
+                "--score=pseudo_log_likelihood if the model fills in tokens"
+            )
 
     def measure(self, model, corpora):
-        found = read_pairs(self.path, self.group)
-        pairs = draw_pairs(found, self.limit)
+        pairs = read_pairs(self.path, self.group)
         tokenizer = model.experiment.tokenizer
         texts = [tokenizer.encode(sentence) for pair in pairs for sentence in (pair.good, pair.bad)]
         fields = {
             "path": self.path,
             "pairs": len(pairs),
-            "pairs_in_file": len(found),
             "tokens": sum(map(len, texts)),
             "bytes": sum(len((pair.good + pair.bad).encode()) for pair in pairs),
             "unknown_tokens": int(sum((text == tokenizer.vocab.unk).sum() for text in texts)),
@@ -122,23 +108,16 @@ class MinimalPairs(Probe):
     ) -> dict[str, Any]:
         """Returns the JSON fields of one score. texts: the tokens of each pair's good, then of its bad sentence."""
         vocab, unit = model.experiment.vocab, self.unit or _UNIT
-
-        def examples_of(text: np.ndarray) -> Iterable[Example]:
-            if score == "log_likelihood":
-                return [hide(denoiser, text, 0, len(text), vocab)]
-            return hide_each_unit(denoiser, text, unit, vocab)
-
-        examples = ((k, example) for k, text in enumerate(texts) for example in examples_of(text))
-        count = len(texts) if score == "log_likelihood" else sum(map(len, texts))
-        totals = np.zeros((len(texts) // 2, 2))
-        for k, _, scores in model.score_with_bar(examples, count):
-            totals[divmod(k, 2)] -= scores.nats.sum()
+        spans = [[(0, len(text))] if score == "log_likelihood" else unit_spans(text, unit, vocab) for text in texts]
+        scores = score_texts(model, denoiser, texts, spans, show_progress=True)
+        totals = -(scores.nats + scores.unknown_nats).reshape(-1, 2)
         is_same = [np.array_equal(good, bad) for good, bad in zip(texts[::2], texts[1::2], strict=True)]
         difference = np.where(is_same, 0.0, totals[:, 0] - totals[:, 1])  # rounding differs between batches
         values = (np.sign(difference) + 1) / 2
         names, groups = np.unique([pair.group for pair in pairs], return_inverse=True)
         fields = {"denoiser": denoiser.name} | ({"unit": unit} if score == "pseudo_log_likelihood" else {})
         fields |= _with_spread(values, groups)
+        fields["floors"] = {"chance": 0.5}
         fields["ties"] = int((difference == 0).sum())
         fields["groups"] = {
             str(name): {"pairs": len(own)} | _with_spread(own, np.zeros(len(own), int))
@@ -188,23 +167,6 @@ def read_lines(path: str, make: Callable[[Any], Line], kind: str, keys: str, *, 
     if not found:
         raise ConfigError(f"--{flag}={path} has no {kind}: write one object with {keys} in each line")
     return found
-
-
-def draw_pairs(pairs: list[Pair], limit: int | None) -> list[Pair]:
-    """Returns at most `limit` pairs of each group, drawn at random but always the same ones, in the order of `pairs`.
-
-    None: all pairs.
-    """
-    if limit is None:
-        return pairs
-    keys = rng.bits(np.array([_SEED], np.uint64), len(pairs))[0]
-    chosen: list[int] = []
-    by_group: dict[str, list[int]] = {}
-    for i, pair in enumerate(pairs):
-        by_group.setdefault(pair.group, []).append(i)
-    for indices in by_group.values():
-        chosen += sorted(indices, key=lambda i: keys[i])[:limit]
-    return [pairs[i] for i in sorted(chosen)]
 
 
 def _pair(fields, group_field: str | None) -> Pair:

@@ -1,28 +1,28 @@
 """The interface of probes: measurements of every suitable run on the same text, with bootstrap intervals.
 
-A probe is a frozen dataclass whose fields are flags of `python -m train.evaluate --probe=NAME`.
+A probe is a frozen dataclass whose fields are flags of `python -m train.evaluate --probe=NAME`. Annotations declare
+their values and ranges (contract/ranges.py).
 """
 
 import abc
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from contract.errors import ConfigError
 from contract.vocab import Vocab
-from evaluation.scorer import Example, LanguageModel, Side, find_denoiser, hide
+from evaluation.scorer import LanguageModel, Side, find_denoiser
 from experiment.experiment import Experiment
 from objectives import Denoiser
 from objectives.algebra.words import word_starts
 from run.corpus import Corpora
 from run.evaluation import standard_error
 
-MOST = 2**31 - 1  # of flags that are numbers: positions and counts are int32
+ALL = 2**31 - 1  # of a number of documents or pairs
 CONFIDENCE = 0.95
 NUM_RESAMPLES = 10_000
 SEED = 0
@@ -56,7 +56,7 @@ class Probe(abc.ABC):
         """
 
     def check(self, experiment: Experiment) -> None:  # noqa: B027  optional
-        """Raises ConfigError for fields that cannot work, before a checkpoint is read."""
+        """Raises ConfigError for fields that do not suit the run, before a checkpoint is read."""
 
     @property
     def chosen_sides(self) -> tuple[Side, ...]:
@@ -73,20 +73,6 @@ class Probe(abc.ABC):
         return {side: denoiser for side, denoiser in found.items() if denoiser is not None}
 
 
-def check_at_least(flag: str, value: int, least: int) -> None:
-    """Raises ConfigError for a flag below `least`, or above `MOST`."""
-    if value < least:
-        raise ConfigError(f"--{flag}={value} must be {least} or more")
-    if value > MOST:
-        raise ConfigError(f"--{flag}={value} must be at most {MOST}")
-
-
-def check_unit(unit: str) -> None:
-    """Raises ConfigError for an unknown unit."""
-    if unit not in ("token", "word"):
-        raise ConfigError(f"--unit={unit} must be token or word")
-
-
 def unit_spans(text: np.ndarray, unit: Unit, vocab: Vocab) -> list[tuple[int, int]]:
     """Returns start and end of each token or word of `text`, int32 [n]."""
     if unit == "token":
@@ -96,14 +82,6 @@ def unit_spans(text: np.ndarray, unit: Unit, vocab: Vocab) -> list[tuple[int, in
         starts = np.union1d(np.flatnonzero(word_starts(text[None], is_ordinary[None], vocab)[0]), [0])
         starts = np.union1d(starts, np.flatnonzero(~is_ordinary))
     return list(zip(starts.tolist(), [*starts[1:].tolist(), len(text)], strict=True))
-
-
-def hide_each_unit(denoiser: Denoiser, text: np.ndarray, unit: Unit, vocab: Vocab) -> Iterator[Example]:
-    """Yields `text`, int32 [n], with one token or one word hidden at a time, from the first to the last one."""
-    for start, stop in unit_spans(text, unit, vocab):
-        example = hide(denoiser, text, start, stop, vocab)
-        assert example is not None  # the denoiser was chosen because it hides tokens within a text
-        yield example
 
 
 class Interval(NamedTuple):
@@ -159,7 +137,7 @@ def mean_interval(values: np.ndarray, strata: np.ndarray) -> Interval | None:
 
 def _bootstrap(data, statistic: Callable[..., np.ndarray], *, paired: bool) -> Interval:
     """Returns scipy's bootstrap interval: BCa (Efron 1987, "Better Bootstrap Confidence Intervals"), or percentiles."""
-    longest = max(map(len, data))
+    longest, size = max(map(len, data)), len(data[0]) if paired else sum(map(len, data))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         found = stats.bootstrap(
@@ -168,7 +146,7 @@ def _bootstrap(data, statistic: Callable[..., np.ndarray], *, paired: bool) -> I
             paired=paired,
             vectorized=True,
             n_resamples=NUM_RESAMPLES,
-            batch=max(_CHUNK // longest, 1),
+            batch=max(_CHUNK // size, 1),
             confidence_level=CONFIDENCE,
             method="BCa" if longest <= _MOST_FOR_BCA else "percentile",
             rng=np.random.default_rng(SEED),
@@ -197,7 +175,7 @@ def with_interval(
 def interval_fields(unit: str) -> dict[str, Any]:
     """Returns the JSON fields that describe the intervals. unit: what is resampled, such as "documents"."""
     return {
-        "interval": f"{CONFIDENCE:.0%}, BCa bootstrap over {unit}",
+        "interval": f"{CONFIDENCE:.0%}, bootstrap over {unit}: BCa, or percentiles for more than {_MOST_FOR_BCA}",
         "resamples": NUM_RESAMPLES,
         "bootstrap_seed": SEED,
     }

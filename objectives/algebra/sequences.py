@@ -18,14 +18,10 @@ class Sequences(NamedTuple):
 def compact(tokens: np.ndarray, keep: np.ndarray) -> Sequences:
     """The tokens, int32 [E, W], of each row where `keep`, bool [E, W], in order and without gaps."""
     places = np.flatnonzero(keep)
-    return from_flat(tokens.ravel().take(places), count_by_row(places, keep.shape))
-
-
-def from_flat(flat: np.ndarray, lengths: np.ndarray) -> Sequences:
-    """Sequences of `lengths`, int [E], whose tokens are concatenated in `flat`, int32 [lengths.sum()]."""
-    out = np.zeros((len(lengths), int(lengths.max(initial=0))), np.int32)
-    out[valid_positions(lengths, out.shape[1])] = flat
-    return Sequences(out, lengths)
+    lengths = count_by_row(places, keep.shape)
+    kept = np.zeros((len(lengths), int(lengths.max(initial=0))), np.int32)
+    kept[valid_positions(lengths, kept.shape[1])] = tokens.ravel().take(places)
+    return Sequences(kept, lengths)
 
 
 def append(sequences: Sequences, token: int) -> Sequences:

@@ -8,14 +8,14 @@ A `View` is such a function, the length of its result, and the number of sentine
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from contract import rng
 from contract.vocab import Vocab
 from objectives.algebra.noise import count_by_row, valid_positions
-from objectives.algebra.sequences import Sequences, compact, random_tokens, span_starts
+from objectives.algebra.sequences import Sequences, compact, random_tokens
 
 
 class _Spans(NamedTuple):
@@ -65,12 +65,12 @@ def _spans_after_sentinels(tokens: np.ndarray, spans: _Spans) -> Sequences:
     return _with_sentinels(tokens, spans, spans.starts - 1, spans.noise.copy())  # the place before a span is no noise
 
 
-def noise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
+def noise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab, keys) -> Sequences:
     """Replaces each noise span by a unique sentinel: the inputs of span corruption."""
     return _spans_as_sentinels(tokens, _spans(noise, lengths, vocab))
 
 
-def noise_spans_after_sentinels(tokens, noise, lengths, vocab: Vocab) -> Sequences:
+def noise_spans_after_sentinels(tokens, noise, lengths, vocab: Vocab, keys) -> Sequences:
     """Keeps the noise spans, each after a unique sentinel: the targets of span corruption.
 
     Equal to T5's `nonnoise_span_to_unique_sentinel` if an example begins with a non-noise token and ends with noise, as
@@ -86,63 +86,14 @@ def span_corruption(tokens, noise, lengths, vocab: Vocab) -> tuple[Sequences, Se
     return _spans_as_sentinels(tokens, spans), _spans_after_sentinels(tokens, spans)
 
 
-def nonnoise_span_to_unique_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Replaces each non-noise span by a unique sentinel: T5's targets."""
-    return noise_span_to_unique_sentinel(tokens, ~noise, lengths, vocab)
-
-
-def noise_span_to_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Replaces each noise span by the first sentinel."""
-    valid = valid_positions(lengths, tokens.shape[1])
-    starts = span_starts(noise & valid)
-    return compact(np.where(starts, vocab.sentinel(0), tokens), (~noise | starts) & valid)
-
-
-def nonnoise_span_to_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Replaces each non-noise span by the first sentinel."""
-    return noise_span_to_sentinel(tokens, ~noise, lengths, vocab)
-
-
-def noise_token_to_sentinel(tokens, noise, lengths, vocab: Vocab) -> Sequences:
-    """Replaces each noise token by the first sentinel; lengths do not change (MASS-style inputs)."""
-    return Sequences(np.where(noise, vocab.sentinel(0), tokens).astype(np.int32), np.asarray(lengths))
-
-
-def noise_token_to_sentinel_or_random(
-    tokens, noise, lengths, vocab: Vocab, keys: np.ndarray, random_rate: float
-) -> Sequences:
-    """Replaces each noise token by the first sentinel or, with probability `random_rate`, by a random ordinary token.
-
-    Deviation from T5's `noise_token_to_random_token_or_sentinel`: T5 also draws special ids.
-    """
-    shown = noise_token_to_sentinel(tokens, noise, lengths, vocab)
-    if random_rate:
-        rows, columns = np.divmod(np.flatnonzero(noise), tokens.shape[1])
-        is_random = rng.as_uniform(rng.bits_at(rng.fold_in(keys, 0)[rows], columns)) < random_rate
-        rows, columns = rows[is_random], columns[is_random]
-        shown.tokens[rows, columns] = random_tokens(rng.bits_at(rng.fold_in(keys, 1)[rows], columns), vocab)
-    return shown
-
-
-def drop_noise_tokens(tokens, noise, lengths, vocab: Vocab) -> Sequences:
+def drop_noise_tokens(tokens, noise, lengths, vocab: Vocab, keys) -> Sequences:
     """Keeps the non-noise tokens."""
     return compact(tokens, ~noise & valid_positions(lengths, tokens.shape[1]))
 
 
-def drop_nonnoise_tokens(tokens, noise, lengths, vocab: Vocab) -> Sequences:
+def drop_nonnoise_tokens(tokens, noise, lengths, vocab: Vocab, keys) -> Sequences:
     """Keeps the noise tokens."""
     return compact(tokens, noise & valid_positions(lengths, tokens.shape[1]))
-
-
-def fill_in_spans(inputs: np.ndarray, targets: np.ndarray, vocab: Vocab) -> np.ndarray:
-    """The raw tokens, int32 [L], of one example of span corruption.
-
-    inputs: int32 [n], with sentinels; targets: int32 [m], the spans after their sentinels; both without EOS.
-    """
-    spans = np.split(targets, np.flatnonzero(np.isin(targets, vocab.sentinels)))
-    span_of = {int(span[0]): span[1:] for span in spans[1:]}
-    parts = [span_of.get(token, [token]) for token in inputs.tolist()]
-    return np.concatenate([np.zeros(0, np.int32), *parts]).astype(np.int32)
 
 
 class NoiseCounts(NamedTuple):
@@ -156,23 +107,16 @@ class NoiseCounts(NamedTuple):
 class View(NamedTuple):
     """One way to show noise."""
 
-    show: Callable[..., Sequences]  # (tokens, noise, lengths, vocab, keys), see `_keyless`
+    show: Callable[..., Sequences]  # (tokens, noise, lengths, vocab, keys)
     length: Callable[[NoiseCounts], np.ndarray]  # int [k, n], the length of the result without EOS
     num_sentinels: Callable[[NoiseCounts], np.ndarray]  # int [k, n], the number of different sentinels in the result
-    hides_noise: bool  # whether the result contains all non-noise tokens and no noise token
-
-
-def _keyless(function: Callable[..., Sequences]) -> Callable[..., Sequences]:
-    """`function`, which needs no keys, as a View's `show`."""
-    return lambda tokens, noise, lengths, vocab, keys: function(tokens, noise, lengths, vocab)
+    # What the result has in place of noise tokens: a sentinel for each run or for each token, or nothing ("gap"). "" if
+    # it contains noise tokens, or not all of the other tokens.
+    hidden_as: Literal["sentinel", "sentinels", "gap", ""] = ""
 
 
 def _zero(counts: NoiseCounts) -> np.ndarray:
     return np.zeros_like(counts.spans)
-
-
-def _one(counts: NoiseCounts) -> np.ndarray:
-    return np.ones_like(counts.spans)
 
 
 def _raw(counts: NoiseCounts) -> np.ndarray:
@@ -180,24 +124,32 @@ def _raw(counts: NoiseCounts) -> np.ndarray:
 
 
 SENTINEL_PER_SPAN = View(
-    _keyless(noise_span_to_unique_sentinel), lambda c: c.raw - c.noise + c.spans, lambda c: c.spans, hides_noise=True
+    noise_span_to_unique_sentinel, lambda c: c.raw - c.noise + c.spans, lambda c: c.spans, hidden_as="sentinel"
 )
-SPANS_AFTER_SENTINELS = View(
-    _keyless(noise_spans_after_sentinels), lambda c: c.noise + c.spans, lambda c: c.spans, hides_noise=False
-)
-SENTINEL_PER_TOKEN = View(_keyless(noise_token_to_sentinel), _raw, _one, hides_noise=True)
-NONNOISE_TOKENS = View(_keyless(drop_noise_tokens), lambda c: c.raw - c.noise, _zero, hides_noise=True)
-NOISE_TOKENS = View(_keyless(drop_nonnoise_tokens), lambda c: c.noise, _zero, hides_noise=False)
-ALL_TOKENS = View(
-    lambda tokens, noise, lengths, vocab, keys: Sequences(tokens, lengths), _raw, _zero, hides_noise=False
-)
+SPANS_AFTER_SENTINELS = View(noise_spans_after_sentinels, lambda c: c.noise + c.spans, lambda c: c.spans)
+NONNOISE_TOKENS = View(drop_noise_tokens, lambda c: c.raw - c.noise, _zero, hidden_as="gap")
+NOISE_TOKENS = View(drop_nonnoise_tokens, lambda c: c.noise, _zero)
+ALL_TOKENS = View(lambda tokens, noise, lengths, vocab, keys: Sequences(tokens, lengths), _raw, _zero)
 
 
 @functools.cache
 def sentinel_or_random(random_rate: float) -> View:
-    """`noise_token_to_sentinel_or_random` as a View, the same one for equal rates."""
+    """Replaces each noise token by the first sentinel or, with probability `random_rate`, by a random ordinary token.
 
-    def show(tokens, noise, lengths, vocab, keys):
-        return noise_token_to_sentinel_or_random(tokens, noise, lengths, vocab, keys, random_rate)
+    Deviation from T5's `noise_token_to_random_token_or_sentinel`: T5 also draws special ids. The same View for equal
+    rates.
+    """
 
-    return View(show, _raw, _one, hides_noise=True)
+    def noise_token_to_random_token_or_sentinel(tokens, noise, lengths, vocab: Vocab, keys) -> Sequences:
+        shown = np.where(noise, np.int32(vocab.sentinel(0)), tokens)
+        if random_rate:
+            rows, columns = np.divmod(np.flatnonzero(noise), tokens.shape[1])
+            is_random = rng.as_uniform(rng.bits_at(rng.fold_in(keys, 0)[rows], columns)) < random_rate
+            rows, columns = rows[is_random], columns[is_random]
+            shown[rows, columns] = random_tokens(rng.bits_at(rng.fold_in(keys, 1)[rows], columns), vocab)
+        return Sequences(shown, lengths)
+
+    return View(noise_token_to_random_token_or_sentinel, _raw, lambda c: np.ones_like(c.spans), hidden_as="sentinels")
+
+
+SENTINEL_PER_TOKEN = sentinel_or_random(0.0)  # MASS-style inputs

@@ -9,14 +9,7 @@ MAX_LOGIT_SCALE = 100.0  # CLIP's upper bound of the factor on the cosine simila
 
 
 def info_nce(
-    queries_BxD: jax.Array,
-    keys_BxD: jax.Array,
-    *,
-    temperature: float,
-    hard_negatives_BxD: jax.Array | None = None,
-    hard_negative_weight: float = 0.0,
-    rows: Rows | None = None,
-    num_groups: int = 1,
+    queries_BxD: jax.Array, keys_BxD: jax.Array, *, temperature: float, rows: Rows, num_groups: int = 1
 ) -> RowSums:
     """InfoNCE (van den Oord et al. 2018) on cosine similarity / temperature, computed in float32.
 
@@ -26,25 +19,12 @@ def info_nce(
       queries_BxD: float [B, D].
       keys_BxD: float [B, D]. Key i is the positive of query i; all other keys are negatives.
       temperature: divides the similarities.
-      hard_negatives_BxD: float [B, D], further negatives of every query; None for none.
-      hard_negative_weight: hard negative i counts exp(hard_negative_weight) times for query i, once for other queries.
-      rows: the rows that are scored and whose keys are negatives of others; None: all, in one group.
+      rows: the rows that are scored and whose keys are negatives of others.
       num_groups: the number of groups of rows.
     """
-    queries_BxD, keys_KxD = _normalized(queries_BxD), _normalized(keys_BxD)
-    labels_B = jnp.arange(len(queries_BxD))
-    if hard_negatives_BxD is not None:
-        keys_KxD = jnp.concatenate([keys_KxD, _normalized(hard_negatives_BxD)])
-    logits_BxK = _products(queries_BxD, keys_KxD) / temperature
-    if hard_negatives_BxD is not None:
-        logits_BxK = logits_BxK.at[labels_B, labels_B + len(queries_BxD)].add(hard_negative_weight)
-    if rows is None:
-        rows = _all_rows(labels_B)
-    else:
-        is_row_B = rows.weights_B > 0
-        is_key_K = is_row_B if hard_negatives_BxD is None else jnp.concatenate([is_row_B, is_row_B])
-        logits_BxK = jnp.where(is_key_K, logits_BxK, -jnp.inf)
-    return class_cross_entropy(logits_BxK, labels_B, rows, num_groups=num_groups)
+    logits_BxB = _products(_normalized(queries_BxD), _normalized(keys_BxD)) / temperature
+    logits_BxB = jnp.where(rows.weights_B > 0, logits_BxB, -jnp.inf)
+    return class_cross_entropy(logits_BxB, jnp.arange(len(queries_BxD)), rows, num_groups=num_groups)
 
 
 def clip_loss(a_BxD: jax.Array, b_BxD: jax.Array, log_scale: jax.Array) -> RowSums:
@@ -57,15 +37,14 @@ def clip_loss(a_BxD: jax.Array, b_BxD: jax.Array, log_scale: jax.Array) -> RowSu
       log_scale: float [], learned, initially log(1 / 0.07). The cosine similarities are multiplied by exp(log_scale),
         at most by 100.
     """
-    a_BxD, b_BxD = _normalized(a_BxD), _normalized(b_BxD)
-    logits_BxB = _products(a_BxD, b_BxD) * jnp.minimum(jnp.exp(log_scale), MAX_LOGIT_SCALE)
+    logits_BxB = _products(_normalized(a_BxD), _normalized(b_BxD)) * jnp.minimum(jnp.exp(log_scale), MAX_LOGIT_SCALE)
     labels_B = jnp.arange(len(a_BxD))
-    rows = _all_rows(labels_B)
+    rows = Rows(jnp.ones(len(a_BxD)), jnp.zeros_like(labels_B))
     directions = [class_cross_entropy(logits, labels_B, rows, num_groups=1) for logits in (logits_BxB, logits_BxB.T)]
     return RowSums(*((a_to_b + b_to_a) / 2 for a_to_b, b_to_a in zip(*directions, strict=True)))
 
 
-def alignment(a_BxD: jax.Array, b_BxD: jax.Array, weights_B: jax.Array | float = 1.0) -> jax.Array:
+def alignment(a_BxD: jax.Array, b_BxD: jax.Array, weights_B: jax.Array) -> jax.Array:
     """The squared distance of normalized a_i and b_i, summed over rows i, float32 [] (Wang & Isola 2020).
 
     weights_B: float32 [B], the factor of each row.
@@ -73,24 +52,20 @@ def alignment(a_BxD: jax.Array, b_BxD: jax.Array, weights_B: jax.Array | float =
     return (jnp.square(_normalized(a_BxD) - _normalized(b_BxD)).sum(axis=1) * weights_B).sum()
 
 
-def uniformity(x_BxD: jax.Array, weights_B: jax.Array | None = None) -> jax.Array:
+def uniformity(x_BxD: jax.Array, weights_B: jax.Array) -> jax.Array:
     """log of the mean of exp(-2 squared distance) over pairs of different normalized rows, float32 [].
 
     Wang & Isola 2020. The value is 0 if all rows are equal, and about -4 if they are uniform on a sphere of many
     dimensions. Needs two rows or more.
 
-    weights_B: float32 [B], 0 for rows that are not counted; None: all are counted.
+    weights_B: float32 [B], 0 for rows that are not counted.
     """
     x_BxD = _normalized(x_BxD)
-    is_counted_B = jnp.ones(len(x_BxD), bool) if weights_B is None else weights_B > 0
+    is_counted_B = weights_B > 0
     is_pair_BxB = is_counted_B[:, None] & is_counted_B & ~jnp.eye(len(x_BxD), dtype=bool)
     squared_distances_BxB = 2 - 2 * _products(x_BxD, x_BxD)
     exponents_BxB = jnp.where(is_pair_BxB, -2 * squared_distances_BxB, -jnp.inf)
     return jax.nn.logsumexp(exponents_BxB) - jnp.log(is_pair_BxB.sum(dtype=jnp.float32))
-
-
-def _all_rows(labels_B: jax.Array) -> Rows:
-    return Rows(jnp.ones(len(labels_B)), jnp.zeros_like(labels_B))
 
 
 def _normalized(x_BxD: jax.Array) -> jax.Array:

@@ -2,19 +2,18 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import cast
 
 import numpy as np
 
 from contract.batch import Batch
 from contract.vocab import Vocab
-from contract.windows import BatchSpec, RowPlan, Windows
+from contract.windows import BatchSpec, Windows
 from objectives.algebra.sequences import Sequences, prepend
 from objectives.denoising import Denoising, corrupt_together, views_of
-from objectives.objective import Denoiser, InputsTargets, Masked, Objective
+from objectives.objective import Denoiser, InputsTargets, Masked, Objective, RowShape
 from objectives.rows import layout
-from objectives.rows.lengths import RowShape
 
 Examples = InputsTargets | Masked | layout.DecoderExamples
 
@@ -54,105 +53,58 @@ class Collator:
     def examples(self, windows: Windows) -> Examples:
         """Returns the corrupted examples, in the windows' order, before `place` puts them into rows.
 
-        Those of a mixture of both kinds are DecoderExamples.
+        Windows of equal objectives are corrupted by one call, and so are those of denoising objectives with equal views
+        (objectives/denoising.py), as are six of UL2's seven: few calls with many windows take less time.
+        Examples of a mixture of both kinds are DecoderExamples.
         """
-        calls = self._calls if windows.variant_ids is None else self._planned_calls
-        kinds = calls.kinds_of(windows.denoiser_ids, windows.variant_ids)
-        by_kind, counts = np.argsort(kinds, kind="stable"), np.bincount(kinds, minlength=len(calls.denoisers))
-        ends = np.cumsum(counts)
+        groups: dict[Hashable, list[tuple[Denoiser, np.ndarray]]] = {}
+        for denoiser, places in self._places_by_denoiser(windows):
+            group = views_of(denoiser.objective) or denoiser.objective, bool(denoiser.mode)
+            groups.setdefault(group, []).append((denoiser, places))
         examples, chosen = [], []
-        for first, end in calls.groups:
-            places = by_kind[ends[first] - counts[first] : ends[end - 1]]
-            if places.size:
-                chosen.append(places)
-                group = zip(calls.denoisers[first:end], counts[first:end].tolist(), strict=True)
-                examples.append(self._corrupt([(kind, count) for kind, count in group if count], windows, places))
+        for members in groups.values():
+            chosen.append(np.concatenate([places for _, places in members]))
+            examples.append(self._corrupt(members, windows, chosen[-1]))
         if len({type(part) for part in examples}) > 1:
             return _interleave([layout.decoder_examples(part, self.bidirectional_inputs) for part in examples], chosen)
         return _interleave(examples, chosen)
 
-    @functools.cached_property
-    def _calls(self) -> "CallGroups":
-        return call_groups(self.denoisers, None)
-
-    @functools.cached_property
-    def _planned_calls(self) -> "CallGroups":
-        return call_groups(self.denoisers, self.batch_spec.plan)
-
-    @property
-    def _has_attention_order(self) -> bool:
-        # All batches must have the same fields, also batches without an example of such a denoiser.
-        return any(denoiser.objective.has_attention_order for denoiser in self.denoisers)
+    def _places_by_denoiser(self, windows: Windows) -> Iterator[tuple[Denoiser, np.ndarray]]:
+        """Each denoiser, or variant of a denoiser in a row plan, that has windows, with their places, int [n]."""
+        plan, variant_ids = self.batch_spec.plan, windows.variant_ids
+        for k, denoiser in enumerate(self.denoisers):
+            places = np.flatnonzero(windows.denoiser_ids == k)
+            variants = [(denoiser, places)]
+            if plan is not None and variant_ids is not None:
+                numbered = enumerate(denoiser.variants(plan.num_variants(k)))
+                variants = [(variant, places[variant_ids[places] == number]) for number, variant in numbered]
+            yield from ((variant, own) for variant, own in variants if own.size)
 
     def _corrupt(
-        self, group: Sequence[tuple[Denoiser, int]], windows: Windows, chosen: np.ndarray
+        self, group: Sequence[tuple[Denoiser, np.ndarray]], windows: Windows, chosen: np.ndarray
     ) -> InputsTargets | Masked:
-        """The examples of windows `chosen`, int [n], of the denoisers in `group`, each with the number of its windows.
-
-        First those of the first denoiser, then the second's, and so on.
-        """
-        lengths, keys = windows.lengths[chosen], windows.keys[chosen]
+        """The examples of windows `chosen`, int [n]: those of the first denoiser of the group, then the second's."""
+        lengths, keys, vocab = windows.lengths[chosen], windows.keys[chosen], self.vocab
         tokens = windows.tokens[chosen, : lengths.max()]
-        denoiser = group[0][0]
+        denoiser, begin, members = group[0][0], 0, []
+        for member, places in group:
+            members.append((member.objective, slice(begin, begin := begin + len(places))))
         examples: InputsTargets | Masked
-        if len(group) == 1:
-            columns = extra_columns_of(denoiser.objective.extra_columns, windows, chosen)
-            examples = denoiser.objective.corrupt(tokens, lengths, keys, self.vocab, **columns)
+        if views_of(denoiser.objective):
+            examples = corrupt_together(cast(list[tuple[Denoising, slice]], members), tokens, lengths, keys, vocab)
         else:
-            objectives = [(cast(Denoising, member.objective), count) for member, count in group]
-            examples = corrupt_together(objectives, tokens, lengths, keys, self.vocab)
-        begin = 0
-        for member, count in group:
-            check_lengths(member.objective, examples, lengths, slice(begin, begin := begin + count))
-        if isinstance(examples, Masked) and examples.attention_order is None and self._has_attention_order:
+            columns = extra_columns_of(denoiser.objective.extra_columns, windows, chosen)
+            examples = denoiser.objective.corrupt(tokens, lengths, keys, vocab, **columns)
+        for objective, of_objective in members:
+            check_lengths(objective, examples, lengths, of_objective)
+        # All batches must have the same fields, also batches without an example of a denoiser with an attention order.
+        has_order = any(each.objective.has_attention_order for each in self.denoisers)
+        if has_order and isinstance(examples, Masked) and examples.attention_order is None:
             examples = examples._replace(attention_order=np.zeros(examples.targets.shape, np.int32))
         if not denoiser.mode:
             return examples
-        modes = [self.vocab.mode(member.mode) for member, _ in group]
-        return examples._replace(inputs=prepend(examples.inputs, np.repeat(modes, [count for _, count in group])))
-
-
-class CallGroups(NamedTuple):
-    """Which windows of a batch are corrupted by one call.
-
-    A kind is an objective with a mode: that of a denoiser, or of a variant of one in a row plan. Denoisers of several
-    corpora that differ in nothing else are one kind. One call corrupts the windows of a group of kinds.
-    """
-
-    denoisers: tuple[Denoiser, ...]  # one of each kind
-    groups: tuple[tuple[int, int], ...]  # the first kind of each group, and the one after its last
-    of_variants: np.ndarray  # int64 [denoisers, V], the kind of each variant; without a row plan V is 1
-
-    def kinds_of(self, denoiser_ids: np.ndarray, variant_ids: np.ndarray | None) -> np.ndarray:
-        """The kinds, int64 [E], of windows of these denoisers and variants, int [E]; None without a row plan."""
-        return self.of_variants[denoiser_ids, 0 if variant_ids is None else variant_ids]
-
-
-def call_groups(denoisers: Sequence[Denoiser], plan: RowPlan | None) -> CallGroups:
-    """Returns the groups of a table of denoisers.
-
-    Denoising objectives with the same views are a group (objectives/denoising.py, `corrupt_together`), as are six of
-    UL2's seven. Every other kind is a group of its own.
-    """
-    variants: list[tuple[Denoiser, ...]] = []
-    for k, denoiser in enumerate(denoisers):
-        count = 0 if plan is None else int(plan.variant_ids[plan.denoiser_ids == k].max()) + 1
-        variants.append(denoiser.variants(count) if count else (denoiser,))
-    kinds: dict[Hashable, Denoiser] = {}
-    groups: dict[Hashable, list[Hashable]] = {}
-    for variant in (variant for of_denoiser in variants for variant in of_denoiser):
-        kind = variant.objective, variant.mode
-        if kind not in kinds:
-            kinds[kind] = variant
-            views = views_of(variant.objective)
-            groups.setdefault((views, bool(variant.mode)) if views else kind, []).append(kind)
-    numbers = {kind: number for number, kind in enumerate(kind for group in groups.values() for kind in group)}
-    of_variants = np.zeros((len(denoisers), max(map(len, variants))), np.int64)
-    for k, of_denoiser in enumerate(variants):
-        of_variants[k, : len(of_denoiser)] = [numbers[variant.objective, variant.mode] for variant in of_denoiser]
-    ends = np.cumsum([len(group) for group in groups.values()]).tolist()
-    bounds = zip([0, *ends[:-1]], ends, strict=True)
-    return CallGroups(tuple(kinds[kind] for kind in numbers), tuple(bounds), of_variants)
+        modes = np.concatenate([np.full(len(places), vocab.mode(member.mode)) for member, places in group])
+        return examples._replace(inputs=prepend(examples.inputs, modes))
 
 
 def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray) -> dict[str, Sequences | np.ndarray]:
@@ -195,10 +147,9 @@ def _interleave(parts: Sequence[Examples], chosen: Sequence[np.ndarray]):
 def check_lengths(
     objective: Objective, examples: InputsTargets | Masked, lengths: np.ndarray, chosen: slice = slice(None)
 ) -> None:
-    """Raises TypeError where examples are longer, or have more fields, than the objective declares.
+    """Raises TypeError where examples are longer than the objective declares, with the member to define.
 
-    The message says which member to define. Such examples would not fit their rows, or the learner would compute the
-    logits of some of their targets alone.
+    Such examples would not fit their rows, or the learner would compute the logits of some of their targets alone.
 
     Args:
       objective: the objective that made the examples `chosen`.
@@ -206,49 +157,31 @@ def check_lengths(
       lengths: int [E], of the windows that became the examples.
       chosen: the examples to check.
     """
+    inputs = examples.inputs.lengths
     if isinstance(examples, Masked):
-        _check_fields(objective, examples)
-        made = {"both": examples.inputs.lengths, "most_scored": examples.selected.sum(axis=1)}
-        what = {"both": "makes {} positions", "most_scored": "selects {} positions"}
+        made = {"inputs": inputs, "scored positions": examples.selected.sum(axis=1)}
     else:
-        inputs, targets = examples.inputs.lengths, examples.targets.lengths
-        made = {"inputs": inputs, "targets": targets, "both": inputs + targets, "most_scored": targets}
-        what = {
-            "inputs": "makes {} inputs",
-            "targets": "makes {} targets",
-            "both": "makes {} inputs and targets",
-            "most_scored": "makes {} targets",
-        }
+        targets = examples.targets.lengths
+        made = {"inputs": inputs, "targets": targets, "inputs and targets": inputs + targets}
+        made["scored positions"] = targets
     lengths = lengths[chosen]
-    bounds = _bounds(objective, 1 << int(lengths.max()).bit_length())
+    declared = _declared_lengths(objective, 1 << int(lengths.max()).bit_length())
     for name, counts in made.items():
-        counts = counts[chosen]
-        most = bounds[name][lengths]
+        most, counts = declared[name][lengths], counts[chosen]
         if (counts > most).any():
             e = int((counts - most).argmax())
-            member = name if name == "most_scored" else "output_lengths"
-            declared = f"{most[e]}" if name == "most_scored" else f"{most[e]} for {name}"
+            member = "most_scored" if name == "scored positions" else "output_lengths"
             raise TypeError(
-                f"{type(objective).__name__}.corrupt {what[name].format(counts[e])} of a window of {lengths[e]} "
-                f"tokens, and {member} returns {declared}: define {member}"
-            )
-
-
-def _check_fields(objective: Objective, examples: Masked) -> None:
-    undeclared = {
-        "has_attention_order": examples.attention_order is not None and not objective.has_attention_order,
-        "num_token_types": examples.token_types is not None and not objective.num_token_types,
-    }
-    for name, is_undeclared in undeclared.items():
-        if is_undeclared:
-            raise TypeError(
-                f"{type(objective).__name__}.corrupt sets a field of Masked that needs {name}: define {name}"
+                f"{type(objective).__name__}.corrupt makes {counts[e]} {name} of a window of {lengths[e]} tokens, and "
+                f"{member} returns {most[e]}: define {member}"
             )
 
 
 @functools.lru_cache(maxsize=256)
-def _bounds(objective: Objective, count: int) -> dict[str, np.ndarray]:
+def _declared_lengths(objective: Objective, count: int) -> dict[str, np.ndarray]:
     """Returns what the objective declares for windows of 0 to count - 1 tokens, int [count] each."""
     raw = np.arange(1, count)
-    bounds = objective.output_lengths(raw)._asdict() | {"most_scored": objective.most_scored(raw)}
+    inputs, targets, both = objective.output_lengths(raw)
+    bounds = {"inputs": inputs, "targets": targets, "inputs and targets": both}
+    bounds["scored positions"] = objective.most_scored(raw)
     return {name: np.concatenate([[0], values]) for name, values in bounds.items()}

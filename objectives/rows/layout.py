@@ -12,8 +12,7 @@ from contract.batch import Batch
 from contract.vocab import Vocab
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, append, prepend
-from objectives.objective import InputsTargets, Masked
-from objectives.rows.lengths import RowShape
+from objectives.objective import InputsTargets, Masked, RowShape
 
 
 class _Runs:

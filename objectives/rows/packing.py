@@ -12,7 +12,6 @@ that repeats during the run (contract/windows.py, RowPlan):
 - Each window of a row is then lengthened or shortened, as little as possible, until the row is full.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,8 +19,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from contract.windows import RowPlan
-from objectives.objective import Denoiser
-from objectives.rows.lengths import RowShape
+from objectives.objective import Denoiser, RowShape
 
 _VARIANTS = 8  # of a denoiser whose lengths are random
 _MAX_EXAMPLES = 1024  # in a cycle
@@ -30,7 +28,6 @@ _SCALES = 2 / 3, 4 / 3  # bounds of a window's length relative to its nominal le
 _MAX_SCALE = 2  # upper bound of the same ratio while the row is filled up
 _STIFFNESS = 0.05  # weight of a window's change relative to the positions that it leaves unused
 _UNIT = 1 << 16  # size of a whole stack: sizes are integers, whose sums are equal on all hosts
-_ROUNDS = 5  # corrections towards shares of the tokens
 _FULL = 0.9  # the share of filled positions below which there is a warning
 
 
@@ -51,12 +48,11 @@ class _Units(NamedTuple):
     mean: np.ndarray  # float64 [U, S, N], the mean positions that an example takes
 
 
-def plan_cycle(denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -> Planned:
+def plan_cycle(denoisers: Sequence[Denoiser], shape: RowShape) -> Planned:
     """Plans rows of M = `shape.examples_per_row` examples in which nothing is cut.
 
     A window's nominal length is the longest with which an example fits 1/M of the row's encoder or single stack and, in
-    an encoder-decoder, whose targets fit 1/M of the longer stack. Weights are shares of the examples
-    (mix_by="example") or of the raw tokens ("token").
+    an encoder-decoder, whose targets fit 1/M of the longer stack. Weights are shares of the examples.
 
     Raises ConfigError where even the shortest windows do not fit, and for weights that no cycle of 1024 examples has.
     """
@@ -65,7 +61,7 @@ def plan_cycle(denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -
     for num_variants in (_VARIANTS, 1):
         units = _units_of(denoisers, shape, num_variants)
         nominal = _nominal(units, denoisers, shape)
-        shares = weights / (nominal if mix_by == "token" else 1) / np.bincount(units.denoiser_ids)
+        shares = weights / np.bincount(units.denoiser_ids)
         counts = _counts(shares[units.denoiser_ids], shape.examples_per_row)
         if counts is not None:
             break
@@ -82,14 +78,12 @@ def plan_cycle(denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -
     targets_length = int(np.ceil(shape.inputs_length * taken[-1] / taken[0]))
     sizes = np.rint(at_nominal / positions * _UNIT).astype(np.int64)
     distinct_rows, times = np.unique(_assign(counts, sizes, shape.examples_per_row), axis=0, return_counts=True)
-    raw = _filling(units, distinct_rows, nominal, positions)
+    raw = np.stack([_fitted(units, row, nominal[row], positions) for row in distinct_rows])
     if (raw == 0).any():
         raise ConfigError(
             f"data.targets_length={shape.targets_length} is too short for {shape.examples_per_row} examples of "
             f"data.inputs_length={shape.inputs_length} together: set it to {targets_length}"
         )
-    if mix_by == "token":
-        raw = _by_token(units, distinct_rows, times, raw, nominal, positions, denoisers)
     filled = times @ _at(units.mean, distinct_rows, raw).sum(axis=1) / times.sum() / positions
     cycle = _spread(times)
     rows = RowPlan(
@@ -98,25 +92,16 @@ def plan_cycle(denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -
     return Planned(rows, tuple(filled.tolist()), targets_length)
 
 
-def warnings_about(planned: Planned, denoisers: Sequence[Denoiser], shape: RowShape, *, mix_by: str) -> list[str]:
-    """Returns a warning if less than 0.9 of a stack of an encoder-decoder is filled. Arguments as for `plan_cycle`."""
+def warnings_about(planned: Planned, shape: RowShape) -> list[str]:
+    """Returns a warning if less than 0.9 of a stack of an encoder-decoder is filled."""
     if len(planned.filled) == 1 or min(planned.filled) >= _FULL:
         return []
-    found = f"data.packing='planned' fills {_percent(planned)} positions"
-    if planned.targets_length != shape.targets_length:
-        suited = dataclasses.replace(shape, targets_length=planned.targets_length)
-        better = plan_cycle(denoisers, suited, mix_by=mix_by)
-        if min(better.filled) > min(planned.filled):
-            found += f"; data.targets_length={planned.targets_length} would fill {_percent(better)}"
-            planned = better
-    if min(planned.filled) < _FULL:
-        found += "; a larger data.examples_per_row with longer rows fills more"
-    return [found]
-
-
-def _percent(planned: Planned) -> str:
     encoder, decoder = planned.filled
-    return f"{encoder:.0%} of the encoder's and {decoder:.0%} of the decoder's"
+    remedy = f"data.targets_length={planned.targets_length} suits the examples"
+    if planned.targets_length == shape.targets_length:
+        remedy = "a larger data.examples_per_row with longer rows fills more"
+    filled = f"{encoder:.0%} of the encoder's and {decoder:.0%} of the decoder's positions"
+    return [f"data.packing='planned' fills {filled}; {remedy}"]
 
 
 def _at(lengths: np.ndarray, units: np.ndarray, raw: np.ndarray) -> np.ndarray:
@@ -224,49 +209,6 @@ def _fitted(units: _Units, row: np.ndarray, nominal: np.ndarray, positions: np.n
                 longer = raw + step * (np.arange(len(raw)) == k)
                 if longer[k] <= longest[k] and used(longer) <= 1:
                     raw, grows = longer, True
-    return raw
-
-
-def _filling(units: _Units, distinct_rows: np.ndarray, nominal: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Raw lengths, int64 [Q, M], that fill Q distinct rows of units, int64 [Q, M]."""
-    return np.stack([_fitted(units, row, nominal[row], positions) for row in distinct_rows])
-
-
-def _by_token(
-    units: _Units,
-    distinct_rows: np.ndarray,
-    times: np.ndarray,
-    raw: np.ndarray,
-    nominal: np.ndarray,
-    positions: np.ndarray,
-    denoisers: Sequence[Denoiser],
-) -> np.ndarray:
-    """Raw lengths, int64 [Q, M], at which every denoiser has its weight as its share of the raw tokens of a cycle.
-
-    Nominal lengths are raised for denoisers with too few tokens and lowered for the others; then windows are shortened
-    to remove the remaining difference. Raises ConfigError if windows are so short that a single token exceeds the
-    tolerance.
-    """
-    denoiser_ids, weights = units.denoiser_ids[distinct_rows], np.array([denoiser.weight for denoiser in denoisers])
-
-    def excess(raw: np.ndarray) -> np.ndarray:
-        """float64 [denoisers]: each denoiser's share of the tokens relative to its weight."""
-        tokens = np.bincount(denoiser_ids.ravel(), (raw * times[:, None]).ravel())
-        return tokens / tokens.sum() / weights * weights.sum()
-
-    for _ in range(_ROUNDS):
-        if np.abs(excess(raw) - 1).max() <= _TOLERANCE:
-            return raw
-        nominal = np.maximum(nominal / excess(raw)[units.denoiser_ids], 1).astype(np.int64)
-        raw = _filling(units, distinct_rows, nominal, positions)
-    scale = excess(raw).min() / excess(raw)
-    raw = np.maximum(np.rint(raw * scale[denoiser_ids]), 1).astype(np.int64)
-    if np.abs(excess(raw) - 1).max() > _TOLERANCE:
-        furthest = denoisers[int(np.abs(excess(raw) - 1).argmax())]
-        raise ConfigError(
-            f"data.packing='planned' cannot keep {furthest.field}.weight to within {_TOLERANCE:.0%} of the raw tokens "
-            "with windows this short: set a longer data.inputs_length, or objective.mix_by='example'"
-        )
     return raw
 
 

@@ -1,7 +1,6 @@
 """The windows and the logits that a table of denoisers needs for rows of a given shape, before any text is read."""
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -9,8 +8,7 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.vocab import Vocab
 from contract.windows import BatchSpec, Capacity, DocumentHandling, Ramp, WindowSpec
-from objectives.objective import Denoiser
-from objectives.rows.lengths import RowShape, longest_document, longest_window
+from objectives.objective import Denoiser, OutputLengths, RowShape
 from objectives.rows.packing import plan_cycle, warnings_about
 
 
@@ -47,48 +45,40 @@ def make_batch_spec(
         if denoiser.mode:
             vocab.mode(denoiser.mode)
     if packing == "planned":
-        for of_denoiser in dict.fromkeys(handling):
-            _check_plannable(row_shape, of_denoiser, ramp, mix_by)
-        planned = plan_cycle(denoisers, row_shape, mix_by=mix_by)
+        _check_plannable(row_shape, handling, ramp, mix_by)
+        planned = plan_cycle(denoisers, row_shape)
         plan = planned.rows
-        warnings += warnings_about(planned, denoisers, row_shape, mix_by=mix_by)
+        warnings += warnings_about(planned, row_shape)
+    weights = np.bincount(plan.denoiser_ids.ravel()).tolist() if plan else [denoiser.weight for denoiser in denoisers]
+    final_weights = [denoiser.final_weight for denoiser in denoisers]
 
-    capacities = [
-        _capacities(denoiser, row_shape) if of_denoiser == "whole" else ()
-        for denoiser, of_denoiser in zip(denoisers, handling, strict=True)
-    ]
-    raw_lengths = []
-    for k, (denoiser, of_row) in enumerate(zip(denoisers, capacities, strict=True)):
+    specs = []
+    for k, denoiser in enumerate(denoisers):
+        objective = denoiser.objective
+        capacities = _capacities(denoiser, row_shape) if handling[k] == "whole" else ()
         if plan:
-            raw_lengths.append(int(plan.lengths_of(k).max()))
-        elif of_row:
-            raw_lengths.append(longest_document(of_row, row_shape, denoiser.name))
+            raw_length = int(plan.lengths_of(k).max())
+        elif capacities:
+            raw_length = longest_document(capacities, row_shape, denoiser.name)
         else:
-            raw_lengths.append(longest_window(denoiser.output_lengths, row_shape, denoiser.name))
-        denoiser.objective.check_window(raw_lengths[k], denoiser.field)
-    _check_sentinels(denoisers, raw_lengths, row_shape, vocab)
-
-    specs = [
-        WindowSpec(
+            raw_length = longest_window(denoiser.output_lengths, row_shape, denoiser.name)
+        objective.check_window(raw_length, denoiser.field)
+        spec = WindowSpec(
             name=denoiser.name,
-            weight=denoiser.weight,
-            raw_length=raw_lengths[k],
+            weight=weights[k] / sum(weights),
+            raw_length=raw_length,
             documents=handling[k],
-            eos=denoiser.objective.eos_in_windows,
-            extra_columns=denoiser.objective.extra_columns,
-            capacities=capacities[k],
-            classes=denoiser.objective.classes,
+            eos=objective.eos_in_windows,
+            extra_columns=objective.extra_columns,
+            ramp=Ramp(*ramp, final_weights[k] / sum(final_weights)) if ramp else None,
+            capacities=capacities,
+            classes=objective.classes,
             on_unusable=on_unusable,
             corpus=denoiser.corpus,
         )
-        for k, denoiser in enumerate(denoisers)
-    ]
-    windows = _with_shares(specs, [denoiser.final_weight for denoiser in denoisers], ramp)
-    if plan:
-        counts = np.bincount(plan.denoiser_ids.ravel()) / plan.denoiser_ids.size
-        windows = tuple(dataclasses.replace(spec, weight=float(n)) for spec, n in zip(windows, counts, strict=True))
-        mix_by = "example"
-    return BatchSpec(windows, row_shape.examples_per_row, vocab.pad, mix_by, plan), list(dict.fromkeys(warnings))
+        specs.append(spec)
+    _check_sentinels(denoisers, specs, vocab)
+    return BatchSpec(tuple(specs), row_shape.examples_per_row, vocab.pad, mix_by, plan), list(dict.fromkeys(warnings))
 
 
 def most_scored(denoisers: Sequence[Denoiser], spec: BatchSpec, row_shape: RowShape) -> int:
@@ -111,9 +101,8 @@ def most_scored(denoisers: Sequence[Denoiser], spec: BatchSpec, row_shape: RowSh
         return min(length, spec.examples_per_row * int(max(bounds)))
     bounds_of_examples = np.zeros(spec.plan.raw_lengths.shape, np.int64)
     for k, denoiser in enumerate(denoisers):
-        is_denoiser = spec.plan.denoiser_ids == k
-        for k_variant, variant in enumerate(denoiser.variants(int(spec.plan.variant_ids[is_denoiser].max()) + 1)):
-            chosen = is_denoiser & (spec.plan.variant_ids == k_variant)
+        for k_variant, variant in enumerate(denoiser.variants(spec.plan.num_variants(k))):
+            chosen = (spec.plan.denoiser_ids == k) & (spec.plan.variant_ids == k_variant)
             of_lengths = _most_scored_up_to(variant, int(spec.plan.raw_lengths.max()))
             bounds_of_examples[chosen] = of_lengths[spec.plan.raw_lengths[chosen] - 1]
     return min(length, int(bounds_of_examples.sum(axis=1).max()))
@@ -130,37 +119,19 @@ def _capacities(denoiser: Denoiser, row_shape: RowShape) -> tuple[Capacity, ...]
     return first._replace(special=first.special + bool(denoiser.mode)), *others
 
 
-def _with_shares(
-    specs: Sequence[WindowSpec], final_weights: Sequence[float], ramp: tuple[int, int] | None
-) -> tuple[WindowSpec, ...]:
-    """The specs with shares as weights: the initial weights sum to 1, and the final weights have the same unit."""
-    first, last = (np.asarray(w) / sum(w) for w in ([spec.weight for spec in specs], final_weights))
-    return tuple(
-        dataclasses.replace(spec, weight=weight, ramp=Ramp(*ramp, final) if ramp else None)
-        for spec, weight, final in zip(specs, first.tolist(), last.tolist(), strict=True)
-    )
-
-
 def _check_supported(denoiser: Denoiser, row_shape: RowShape, documents: str) -> None:
-    objective, name = denoiser.objective, type(denoiser.objective).__name__
-    _ = objective.prompting  # raises for an objective that does not define how it is prompted
-    if "labels" in objective.extra_columns and not objective.classes:
-        raise TypeError(f"{name}.extra_columns has 'labels': define classes, the names of the classes")
-    if row_shape.architecture not in objective.architectures:
-        raise ConfigError(
-            f"model.architecture={row_shape.architecture!r} does not go with {denoiser.field} ({name}): "
-            f"use {' or '.join(repr(a) for a in sorted(objective.architectures))}"
-        )
-    if documents not in objective.documents:
-        raise ConfigError(
-            f"{denoiser.documents_field}={documents!r} does not go with {denoiser.field} ({name}): "
-            f"use {' or '.join(repr(d) for d in objective.documents)}"
-        )
-    if objective.one_example_per_row and row_shape.examples_per_row > 1:
-        raise ConfigError(
-            f"data.examples_per_row={row_shape.examples_per_row} does not go with {denoiser.field} ({name}), "
-            "which learns one thing from each row: set it to 1"
-        )
+    objective = denoiser.objective
+    supported = {
+        "model.architecture": (row_shape.architecture, sorted(objective.architectures)),
+        denoiser.documents_field: (documents, objective.documents),
+        "data.examples_per_row": (row_shape.examples_per_row, [1] if objective.one_example_per_row else None),
+    }
+    for field, (value, values) in supported.items():
+        if values is not None and value not in values:
+            raise ConfigError(
+                f"{field}={value!r} does not go with {denoiser.field} ({type(objective).__name__}): use "
+                f"{' or '.join(map(repr, values))}"
+            )
     # With "pack" each document's piece is a segment, and each segment reads one EOS in the encoder.
     segments = row_shape.targets_length // 2 + 1
     if documents == "pack" and row_shape.architecture == "encoder_decoder" and row_shape.inputs_length < segments:
@@ -171,22 +142,26 @@ def _check_supported(denoiser: Denoiser, row_shape: RowShape, documents: str) ->
         )
 
 
-def _check_plannable(row_shape: RowShape, documents: str, ramp: tuple[int, int] | None, mix_by: str) -> None:
+def _check_plannable(
+    row_shape: RowShape, handling: Sequence[DocumentHandling], ramp: tuple[int, int] | None, mix_by: str
+) -> None:
+    """Raises ConfigError for settings with which the rows of a run cannot be planned from the lengths of full windows.
+
+    handling: what the windows of each denoiser do at the end of a document.
+    """
     if row_shape.examples_per_row == 1:
         raise ConfigError(
-            "data.packing='planned' divides rows among several examples, and data.examples_per_row=1: "
-            "set it to 2 or more"
+            "data.packing='planned' divides rows among several examples: set data.examples_per_row=2 or more"
         )
-    if documents not in ("join", "split"):
+    if unplannable := [documents for documents in handling if documents not in ("join", "split")]:
         raise ConfigError(
-            f"data.packing='planned' plans windows, and with data.documents={documents!r} documents determine them: "
-            "use 'join' or 'split', or data.packing='equal'"
+            f"data.packing='planned' plans windows, and with data.documents={unplannable[0]!r} documents determine "
+            "them: use 'join' or 'split', or data.packing='equal'"
         )
-    if documents == "split" and mix_by == "token":
+    if mix_by == "token":
         raise ConfigError(
-            "objective.mix_by='token' and data.packing='planned' plan shares of raw tokens from the lengths of full "
-            "windows, and with data.documents='split' windows are shorter: set data.documents='join', "
-            "data.packing='equal' or objective.mix_by='example'"
+            "data.packing='planned' plans shares of the examples: set mix_by='example' in objective (in data with "
+            "several corpora), or data.packing='equal'"
         )
     if ramp:
         raise ConfigError(
@@ -195,27 +170,82 @@ def _check_plannable(row_shape: RowShape, documents: str, ramp: tuple[int, int] 
         )
 
 
-def _check_sentinels(
-    denoisers: Sequence[Denoiser], raw_lengths: Sequence[int], row_shape: RowShape, vocab: Vocab
-) -> None:
+def _check_sentinels(denoisers: Sequence[Denoiser], specs: Sequence[WindowSpec], vocab: Vocab) -> None:
     """Raises ConfigError, with what suffices for all denoisers, where the vocabulary has too few sentinels."""
-    needed = [
-        denoiser.objective.num_sentinels(np.arange(1, raw_length + 1))
-        for denoiser, raw_length in zip(denoisers, raw_lengths, strict=True)
-    ]
-    short = [k for k, counts in enumerate(needed) if counts.max() > vocab.num_sentinels]
-    if not short:
-        return
-    most = max(short, key=lambda k: int(needed[k].max()))
-    fitting = []  # for each denoiser, the inputs of its longest window that has enough sentinels
-    for k in short:
-        fits = int(np.argmax(needed[k] > vocab.num_sentinels))  # raw lengths 1..fits have enough sentinels
-        lengths = denoisers[k].objective.output_lengths(np.asarray([fits]))
-        positions = lengths.inputs if row_shape.architecture == "encoder_decoder" else lengths.both
-        fitting.append((int(positions[0]) + bool(denoisers[k].mode)) * row_shape.examples_per_row if fits else 0)
-    remedy = f", or data.inputs_length={min(fitting)} or less" if all(fitting) else ""
-    raise ConfigError(
-        f"data.num_sentinels={vocab.num_sentinels} is too few for {denoisers[most].name}: its windows of "
-        f"{raw_lengths[most]} tokens need {needed[most].max()}; set data.num_sentinels={needed[most].max()} or "
-        f"more{remedy}"
-    )
+    needed = {
+        spec: int(denoiser.objective.num_sentinels(np.arange(1, spec.raw_length + 1)).max())
+        for denoiser, spec in zip(denoisers, specs, strict=True)
+    }
+    most = max(needed, key=needed.__getitem__)
+    if needed[most] > vocab.num_sentinels:
+        raise ConfigError(
+            f"data.num_sentinels={vocab.num_sentinels} is too few for {most.name}: its windows of {most.raw_length} "
+            f"tokens need {needed[most]}; set data.num_sentinels={needed[most]} or more, or lower data.inputs_length"
+        )
+
+
+def longest_window(output_lengths: Callable[[np.ndarray], OutputLengths], row: RowShape, name: str) -> int:
+    """The length of the longest window of which inputs and targets fit a row, and those of all shorter windows too.
+
+    As in T5's `random_spans_helper`, the inputs of an encoder-decoder determine the window, and targets that do not fit
+    are an error. Targets that are only one token too long shorten the window, as in T5 at density .5.
+    Deviation: lengths are exactly those of the noise mask. T5's helper sometimes counts zero spans, and the window is
+    then one token too long (128 inputs, density .15, mean span length 64).
+
+    Args:
+      output_lengths: raw lengths, int [n] -> output lengths with EOS, sentinels and mode token.
+      row: the positions of a row.
+      name: the denoiser's name, for messages.
+
+    Raises ConfigError where nothing fits, with the lengths that would.
+    """
+    raw = np.arange(1, 64 * (row.inputs_length + row.targets_length))
+    inputs, targets, both = output_lengths(raw)
+    if row.architecture != "encoder_decoder":
+        inputs, targets = both, np.zeros_like(both)
+    by_inputs = _count_leading(inputs <= row.inputs_share)
+    window = _count_leading((inputs <= row.inputs_share) & (targets <= row.targets_share))
+    if by_inputs == 0:
+        raise ConfigError(
+            f"data.inputs_length={row.inputs_length} is too short for {name}{_examples_text(row)}: "
+            f"set it to {int(inputs[0]) * row.examples_per_row} or more"
+        )
+    inputs_limit = by_inputs < len(raw)
+    if window == 0 or (inputs_limit and targets[by_inputs - 1] > row.targets_share + 1):
+        needed = int(targets[:by_inputs].max() if inputs_limit else targets[0]) * row.examples_per_row
+        fitting = int(inputs[window - 1]) * row.examples_per_row
+        remedy = f", or data.inputs_length={fitting} or less" if window else ""
+        raise ConfigError(
+            f"data.targets_length={row.targets_length} is too short for {name}{_examples_text(row)} at "
+            f"data.inputs_length={row.inputs_length}: set data.targets_length={needed} or more{remedy}"
+        )
+    return window
+
+
+def longest_document(capacities: Sequence[Capacity], row: RowShape, name: str) -> int:
+    """The most tokens of a document that fits a row whole, for every length of its prompt.
+
+    Raises ConfigError where not even one token fits, and for row.examples_per_row above 1, which whole documents do not
+    use.
+    """
+    if row.examples_per_row > 1:
+        raise ConfigError(
+            f"data.examples_per_row={row.examples_per_row} does not go with data.documents='whole', "
+            "which puts as many documents into a row as fit: set it to 1"
+        )
+    for capacity in capacities:
+        if capacity.positions <= capacity.special:
+            raise ConfigError(
+                f"{capacity.field}={capacity.positions} is too short for {name}: set it to {capacity.special + 1} "
+                "or more"
+            )
+    return min(capacity.positions - capacity.special for capacity in capacities)
+
+
+def _count_leading(fits: np.ndarray) -> int:
+    """The number of leading entries that are True."""
+    return len(fits) if fits.all() else int(np.argmin(fits))
+
+
+def _examples_text(row: RowShape) -> str:
+    return f" with data.examples_per_row={row.examples_per_row}" if row.examples_per_row > 1 else ""

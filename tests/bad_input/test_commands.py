@@ -108,20 +108,6 @@ def test_config_of_a_run(own):
     check_damaged(path, kinds, row(evaluate, f"--workdir={own}/run", names=names))
 
 
-def test_metrics(own):
-    lines = {"a number": b"5\n", "no split": b'{"step": 1}\n', "text": b'{"step": 2, "split": "eval", "loss": "x"}\n'}
-    plot = row(main_of("train.plot"), f"{own}/run", f"--out={own}/new.svg", names=("metrics", f"{own}/run"))
-    check_damaged(own / "run" / "metrics.jsonl", ANY | lines, plot)
-
-
-def test_checkpoint(own):
-    evaluate = row(main_of("train.evaluate"), f"--workdir={own}/run", names="checkpoints")
-    folder = own / "run" / "checkpoints" / "2"
-    array = max((folder / "state").glob("params.*/0.0"), key=lambda path: path.stat().st_size)
-    for path in (folder / "record" / "record.json", array, array.with_name(".zarray")):
-        check_damaged(path, ANY, evaluate)
-
-
 @pytest.mark.parametrize("file", ["meta.json", "tokens.bin", "offsets.npy"])
 def test_token_store(file, place):
     [folder] = (place / "cache").iterdir()  # not in `own`, whose copied text has another modification time

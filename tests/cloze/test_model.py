@@ -106,7 +106,7 @@ def test_show_is_text_and_html(ul2):
 
 def test_batches_are_those_of_training(causal):
     run = make_run(causal.experiment, show_progress=False)
-    for found, expected in zip(causal.batches(start=3), [run._train_dataset[3], run._train_dataset[4]], strict=False):
+    for found, expected in zip(causal.batches(start=3), [run.train_dataset[3], run.train_dataset[4]], strict=False):
         assert {name: array.tolist() for name, array in found.items()} == {
             name: array.tolist() for name, array in expected.items()
         }
@@ -123,12 +123,11 @@ def test_make_experiment_takes_a_config_dict_and_names_what_it_cannot_take():
 
 
 INVALID = {
-    "option": (lambda model: model.generate("a", foo=1), "foo is not an option of generate: use mode, max_tokens, "),
-    "value": (lambda model: model.generate("a", temperature=-1), "^temperature=-1 must be 0"),
-    "max_tokens": (lambda model: model.generate("a", max_tokens=2.5), "^max_tokens=2.5 must be an integer of 1 or"),
-    "temperature": (lambda model: model.generate("a", temperature="1"), "^temperature='1' must be a number"),
-    "seed": (lambda model: model.generate("a", seed=1.5), "^seed=1.5 must be an integer from 0"),
-    "mode": (lambda model: model.generate("a", mode="[S]"), r"^mode='\[S\]' is not a mode of this run: .*omit mode"),
+    "value": (lambda model: model.generate("a", temperature=-1), "^--temperature=-1 must be 0"),
+    "mode": (
+        lambda model: model.generate("a", mode="[S]"),
+        r"^--mode='\[S\]' is not a mode of this run: .*omit --mode",
+    ),
     "long prompt": (lambda model: model.generate(["a", "a" * 48]), "^prompt 2 has 48 tokens, special tokens included"),
     "long text": (lambda model: model.batch(["a", "a" * 48]), "^text 2 has 49 tokens, and a window of 'clm' has 48"),
     "empty text": (lambda model: model.losses(["a", ""]), "^text 2 is empty"),
@@ -138,12 +137,14 @@ INVALID = {
     "unicode": (lambda model: model.losses("\udcff"), "^text 1 is not valid UTF-8 at character 0"),
     "lists": (lambda model: model.log_likelihood(["a", "b"], "c"), "^there are 2 prompts and 1 continuations"),
     "step": (lambda model: cloze.load(model.workdir, step=7), "no checkpoint of step 7"),
-    "folder": (lambda _: cloze.load("nowhere"), "^workdir=nowhere is not the folder of a run"),
-    "file": (lambda _: cloze.new("configs/ul3.py"), "^config=configs/ul3.py is not a file"),
-    "field": (lambda _: cloze.new("configs/ul2.py", {"model.foo": 1}), "^model.foo=1 is not a field of configs/ul2.py"),
-    "type": (lambda _: cloze.new("configs/ul2.py", {"model.d_ff": "x"}), "^model.d_ff='x' is not a field of .*type"),
-    "config": (lambda _: cloze.new(3), "^a config must be a file such as .* not int"),
-    "metrics": (lambda model: model.metrics("test"), "^split='test' must be"),
+    "folder": (lambda _: cloze.load("nowhere"), "^--workdir=nowhere is not the folder of a run"),
+    "file": (lambda _: cloze.new("configs/ul3.py"), "^configs/ul3.py: --config=configs/ul3.py is not a file"),
+    "field": (lambda _: cloze.new("configs/ul2.py", {"model.foo": 1}), "^configs/ul2.py: unknown config field .*foo"),
+    "type": (lambda _: cloze.new("configs/ul2.py", {"model.d_ff": "x"}), "^configs/ul2.py: .*model.d_ff=x"),
+    "field of a mapping": (
+        lambda model: cloze.new(model.experiment.config, {"model.foo": 1}),
+        "^unknown config field model.foo: choose one of",
+    ),
 }
 
 
@@ -170,7 +171,7 @@ def test_a_notebook_shows_one_line():
     printed = []
     shell._showtraceback = lambda kind, value, lines: printed.extend(lines)
     shell.run_cell("import cloze; cloze.load('nowhere')")
-    assert printed == ["ConfigError: workdir=nowhere is not the folder of a run: nowhere/config.json does not exist"]
+    assert printed == ["ConfigError: --workdir=nowhere is not the folder of a run: nowhere/config.json does not exist"]
 
 
 def test_pairs_of_prompt_and_response():
@@ -183,3 +184,15 @@ def test_pairs_of_prompt_and_response():
         model.losses(["2 + 2 = 4"])
     with pytest.raises(cloze.ConfigError, match=r"text 1 takes .* positions of data.inputs_length=.*: shorten it"):
         model.losses([("a" * 1000, "b")])
+
+
+def test_a_new_model_is_that_of_the_config_and_its_seed():
+    config = small_config("clm", "decoder_only")
+    first, second = cloze.new(config), cloze.new(config, {"seed": config["seed"] + 1})
+    again = cloze.new(config)
+    embedding = [
+        np.asarray(model.params["transformer"]["token_embedder"]["embedding"]) for model in (first, second, again)
+    ]
+    assert (embedding[0] == embedding[2]).all() and (embedding[0] != embedding[1]).any()
+    assert cloze.new(config, {"model.d_ff": 64}).experiment.model.d_ff == 64
+    assert config["model"]["d_ff"] != 64  # the caller's config is unchanged

@@ -65,7 +65,8 @@ def all_documents(store: TokenStore) -> Documents:
 
 def examples_of_window(reader: WindowReader, index: int, epoch: int = 0) -> list[tuple[int, ...]]:
     """The token ids of each example of one window."""
-    padded, lengths = gather(reader.tokens, reader.slices(np.array([epoch]), np.array([index])), reader.longest, 0)
+    slices = reader.slices(np.array([epoch]), np.array([index]))
+    padded, lengths = gather([reader.tokens] * len(slices.starts), slices, reader.longest, 0)
     return [tuple(tokens[:length].tolist()) for tokens, length in zip(padded, lengths, strict=True)]
 
 

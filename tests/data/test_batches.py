@@ -6,10 +6,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from contract.errors import ConfigError
 from contract.windows import RowPlan, WindowSpec
 from data.windows.batches import loader
-from data.windows.windowing import WindowReader
+from data.windows.windowing import make_reader
 from tests.data.corpus import all_documents, batches_of, examples_of_window, store_of
 
 PAD = 0
@@ -117,26 +116,9 @@ def test_loader_yields_the_batches_in_order_from_any_start(documents, threads, r
             assert_equal(next(iterator), batches_[n])
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "threads", "prefetch", "at_once"),
-    [(8, 0, 4, 4), (8, 1, 4, 4), (8, 2, 4, 4), (8, 2, 1, 1), (400, 1, 16, 2), (1100, 1, 16, 1)],
-)
-def test_loader_makes_several_small_batches_at_once(documents, batch_size, threads, prefetch, at_once):
-    made = []
-
-    def transform(windows, num_rows):
-        made.append(num_rows)
-        return sums_of_rows(windows, num_rows)
-
-    batches_ = dataset(documents, transform=transform, batch_size=batch_size)
-    iterator = loader(batches_, start=3, threads=threads, prefetch=prefetch)
-    assert {len(next(iterator)["keys"]) for _ in range(5)} == {batch_size}
-    assert set(made) == {at_once * batch_size}  # at most 1024 examples, and at most `prefetch` batches
-
-
 def test_every_window_once_an_epoch_in_a_new_order(documents):
     spec = WindowSpec("only", 1.0, 7, "split", False)
-    reader = WindowReader(documents, spec, seed=3)
+    reader = make_reader(documents, spec, seed=3)
     batches_ = dataset(documents, specs=(spec,), batch_size=1)
     epochs = [[examples_of(batches_[n])[0] for n in range(e * len(reader), (e + 1) * len(reader))] for e in range(3)]
     for e, epoch in enumerate(epochs):
@@ -158,38 +140,10 @@ def test_keys_depend_on_the_example_and_the_piece(documents):
     assert not set(dataset(documents)[1]["keys"].tolist()) & set(dataset(documents)[0]["keys"].tolist())
 
 
-def test_rows_have_examples_per_row_windows(documents):
-    alone, shared = (dataset(documents, specs=SPECS[:1], examples_per_row=m, batch_size=40 // m) for m in (1, 5))
-    assert shared[2]["row_ids"].tolist() == [row for row in range(8) for _ in range(5)]
-    assert examples_of(shared[2]) == examples_of(alone[2])
-
-
-def test_shares_of_tokens_are_those_of_the_real_windows(documents):
-    """Documents of 1 to 29 tokens, so windows of 20 tokens are 10 long on average and those of 2 almost 2."""
-    specs = (WindowSpec("long", 0.5, 20, "split", False), WindowSpec("short", 0.5, 2, "split", False))
-    by_token = batches_of(documents, specs, as_dict, mix_by="token", batch_size=1000)
-    raw_tokens = by_token.count_windows(0, 20).raw_tokens
-    assert abs(raw_tokens[0] / raw_tokens.sum() - 0.5) < 0.01
-
-
-@pytest.mark.parametrize("rows", [range(0), range(3, 9), range(-1, 4), [2, 1]])
-def test_invalid_local_rows(documents, rows):
-    with pytest.raises(ValueError, match="must be ascending rows of a batch of 8"):
-        dataset(documents, local_rows=rows)
-
-
-def test_a_transforms_error_reaches_the_caller(documents):
-    def refuse(windows, num_rows):
-        raise ConfigError("no")
-
-    with pytest.raises(ConfigError, match="no"):
-        next(loader(dataset(documents, transform=refuse), start=0, threads=2, prefetch=2))
-
-
 def test_planned_rows_follow_the_plan(documents):
     planned = dataset(documents, SPECS[:2], examples_per_row=3, batch_size=5, plan=PLAN)
     readers = {
-        (denoiser_id, length): WindowReader(
+        (denoiser_id, length): make_reader(
             documents, dataclasses.replace(SPECS[denoiser_id], raw_length=length), seed=3
         )
         for denoiser_id, length in [(0, 4), (0, 5), (1, 6), (1, 7)]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.windows.bin_packing import pack_documents
+from data.windows.windowing import pack_documents
 
 
 def rows_of(sizes, capacity):
@@ -40,7 +40,7 @@ def test_every_document_once_and_no_row_over_capacity(sizes):
 
 @pytest.mark.parametrize("block", [300, 1 << 13])
 def test_rows_are_full_and_the_first_resemble_the_others(monkeypatch, block):
-    monkeypatch.setattr("data.windows.bin_packing._BLOCK", block)
+    monkeypatch.setattr("data.windows.windowing._BLOCK", block)
     random = np.random.default_rng(0)
     sizes = np.minimum(np.exp(random.normal(4, 0.9, 3000)), 512).astype(int)
     rows = rows_of(sizes, 512)

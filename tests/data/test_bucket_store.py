@@ -2,7 +2,6 @@
 
 import dataclasses
 import gzip
-import pathlib
 import shutil
 
 import numpy as np
@@ -10,12 +9,10 @@ import pytest
 
 from contract.errors import ConfigError
 from data.sources import files
-from data.tokenizers.tokenizer import make_tokenizer
 from files.atomic import write_bytes
-from files.paths import copy_file, read_bytes, remove
+from files.paths import read_bytes, remove
 from tests.data.corpus import corpus_config, opened, store_of
 from tests.data.record_files import write_examples, write_jsonl, write_parquet, zstd
-from tests.data.tiny_tokenizers import gpt2
 
 TEXTS = ["one two three\n", "four five\n", "six\n" * 50]
 
@@ -103,14 +100,3 @@ def test_a_bucket_that_is_missing_is_one_line_before_the_store_is_built(texts, t
         with pytest.raises(ConfigError, match=rf"data\.path='{path}'"):
             opened(dataclasses.replace(config, cache_dir=str(tmp_path), path=path))
     assert not list(tmp_path.glob("*:*"))
-
-
-def test_a_tokenizer_in_a_bucket_is_the_local_one(bucket, tmp_path):
-    pytest.importorskip("tokenizers")
-    path = gpt2(tmp_path)
-    copy_file(pathlib.Path(path, "tokenizer.json"), f"{bucket}/tok/tokenizer.json")
-    local = make_tokenizer(corpus_config(tmp_path, tokenizer=path))
-    for name in (f"{bucket}/tok", f"{bucket}/tok/tokenizer.json"):
-        assert make_tokenizer(corpus_config(tmp_path, tokenizer=name)).fingerprint == local.fingerprint
-    with pytest.raises(ConfigError, match=rf"data\.tokenizer='{bucket}/none\.json'"):
-        make_tokenizer(corpus_config(tmp_path, tokenizer=f"{bucket}/none.json"))

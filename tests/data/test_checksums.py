@@ -1,4 +1,4 @@
-"""Damaged files of a token store are found: when a small store is opened, in the background, and by --verify."""
+"""Damaged files of a token store are found: when it is opened, a large one once a month, and by --verify."""
 
 import os
 import random
@@ -9,7 +9,6 @@ import pytest
 from contract.errors import ConfigError
 from data.prepare.__main__ import main
 from data.store import checksums
-from data.store.checksums import BackgroundVerification, was_verified
 from data.store.store import TokenStore
 from tests.data.corpus import corpus_config, opened, store_of
 
@@ -21,13 +20,6 @@ def large_stores(monkeypatch, tmp_path):
     """Treats every store as too large to be verified when it is opened."""
     monkeypatch.setattr(checksums, "SMALL_BYTES", 0)
     monkeypatch.setattr(checksums, "_VERIFIED_STORES", str(tmp_path / "verified"))
-
-
-def finished(verification):
-    """Waits for a verification, if it is needed."""
-    if verification.ident is not None:
-        verification.join()
-    return verification
 
 
 def flip(path, bit=0):
@@ -59,50 +51,25 @@ def test_no_damage_of_a_file_is_accepted(tmp_path):
     assert opened(corpus_config(tmp_path)).tokens.tolist() == [100, 101, 1, 102, 103, 1, 100, 101, 1]
 
 
-def test_a_large_store_is_verified_while_batches_are_read(tmp_path, large_stores):
-    store = store_of(tmp_path, ["ab", "cd"])
-    flip(store.folder / "tokens.bin")
-    store = opened(corpus_config(tmp_path))
-    batches, seen = store.verified(iter(range(10**9))), []
-    with pytest.raises(ConfigError, match=r"is damaged \(ValueError: tokens.bin differs from its checksum\)"):
-        for batch in batches:
-            seen.append(batch)
-            time.sleep(0.01)
-            assert len(seen) < 1000, "10 s"
+def test_a_large_store_is_verified_once_a_month_and_after_each_change(tmp_path, large_stores, monkeypatch):
+    folder = store_of(tmp_path, ["ab", "cd"]).folder
+    read, verify = [], checksums.verify
+    monkeypatch.setattr(checksums, "verify", lambda folder, meta: (read.append(folder), verify(folder, meta)))
 
-
-def test_a_whole_large_store_is_verified_once_a_month_and_after_each_change(tmp_path, large_stores, monkeypatch):
-    store = store_of(tmp_path, ["ab", "cd"])
-    assert next(store.verified([1, 2])) == 1
-    finished(store._verification)
-    assert was_verified(store.folder, store.meta)
-    read = []
-    monkeypatch.setattr(checksums, "verify", lambda folder, meta: read.append(folder))
-
-    def verifies():
-        check = BackgroundVerification(store.folder, store.meta)
-        finished(check).check()
-        return len(read)
-
-    assert verifies() == 0
-    os.utime(store.folder / "tokens.bin")
-    assert verifies() == 1
-    assert verifies() == 1
-    marker = checksums._marker(store.folder, store.meta)
+    TokenStore(folder)
+    assert not read, "it was written here"
+    os.utime(folder / "tokens.bin", (time.time() + 1,) * 2)
+    TokenStore(folder)
+    assert len(read) == 1
+    [marker] = (tmp_path / "verified").iterdir()
+    os.utime(marker, (time.time() + 2,) * 2)
+    TokenStore(folder)
+    assert len(read) == 1
     month_ago = time.time() - 31 * 24 * 3600
     os.utime(marker, (month_ago, month_ago))
-    assert verifies() == 2
-    copied = tmp_path / "copied"
-    store.folder.rename(copied)
-    assert not was_verified(copied, store.meta), "what another folder was does not count"
-
-
-def test_verification_needs_no_home(tmp_path, large_stores, monkeypatch):
-    monkeypatch.setattr(checksums, "_VERIFIED_STORES", "/proc/nowhere")
-    store = store_of(tmp_path, ["ab"])
-    assert list(store.verified([1])) == [1]
-    finished(store._verification).check()
-    assert not was_verified(store.folder, store.meta)
+    flip(folder / "digests.npy", 8 * 128)
+    with pytest.raises(ConfigError, match=r"digests.npy differs from its checksum\): delete that folder"):
+        TokenStore(folder)
 
 
 def test_prepare_verifies(tmp_path, large_stores, capsys):

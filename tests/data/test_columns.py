@@ -5,7 +5,7 @@ import pytest
 
 from contract.errors import ConfigError
 from contract.windows import WindowSpec
-from data.windows.windowing import WindowReader
+from data.windows.windowing import make_reader
 from tests.data.corpus import all_documents, batches_of, examples_of_window, store_of
 from tests.data.test_windows import documents_of
 
@@ -27,7 +27,7 @@ def documents(tmp_path_factory):
 
 def test_others_are_windows_of_the_same_kind_of_another_document(documents):
     windows = read(documents, [PAIRS, ALONE])
-    reader = WindowReader(documents, PAIRS, seed=3)
+    reader = make_reader(documents, PAIRS, seed=3)
     possible = {examples_of_window(reader, i, epoch)[0] for i in range(len(reader)) for epoch in range(50)}
     assert windows.others_tokens.dtype == windows.others_lengths.dtype == np.int32
     assert windows.others_tokens.shape == windows.tokens.shape == (40, 6)
@@ -42,17 +42,11 @@ def test_others_are_windows_of_the_same_kind_of_another_document(documents):
         assert other in possible and not set(other) & set(windows.tokens[e, : windows.lengths[e]].tolist()) - {1}
 
 
-def test_optional_columns_are_none_where_no_spec_lists_them(documents):
-    windows = read(documents, [ALONE])
-    assert windows.others_tokens is windows.others_lengths is windows.prompt_lengths is windows.labels is None
-    assert windows.begins_document is windows.ends_document is None
-
-
 @pytest.mark.parametrize("eos", [False, True])
 def test_windows_at_the_ends_of_their_documents(documents, eos):
     """Windows of 4 tokens. With EOS, the last one of a document ends with it."""
     spec = WindowSpec("ends", 1.0, 4, "split", eos, ("begins_document", "ends_document"))
-    windows = read(documents, [spec], batch_size=len(WindowReader(documents, spec)))  # one epoch
+    windows = read(documents, [spec], batch_size=len(make_reader(documents, spec)))  # one epoch
     assert windows.begins_document.dtype == windows.ends_document.dtype == bool
     assert windows.begins_document.sum() == windows.ends_document.sum() == len(documents)
     assert not (windows.begins_document & windows.ends_document)[windows.lengths < 4].all()
@@ -61,16 +55,10 @@ def test_windows_at_the_ends_of_their_documents(documents, eos):
         np.testing.assert_array_equal(windows.ends_document, last == 1)
 
 
-def test_others_depend_on_the_example_alone(documents):
-    together, alone = read(documents, [PAIRS]), read(documents, [PAIRS], batch_size=4, local_rows=[1, 3], n=7)
-    np.testing.assert_array_equal(together.others_tokens[[29, 31]], alone.others_tokens)
-    assert (together.others_tokens != read(documents, [PAIRS], seed=4).others_tokens).any()
-
-
 def test_all_windows_of_the_other_documents_are_equally_likely():
     # Windows of two: document 0 has three, 1 has one, 2 has two.
     documents = documents_of([[10, 11, 12, 13, 14], [20], [30, 31, 32]])
-    reader = WindowReader(documents, WindowSpec("pairs", 1.0, 2, "split", False, ("others",)))
+    reader = make_reader(documents, WindowSpec("pairs", 1.0, 2, "split", False, ("others",)))
     starts = {0: [6, 8, 10], 1: [0, 2, 4, 8, 10], 2: [0, 2, 4, 6]}  # in the store, where an EOS follows each document
     keys = np.random.default_rng(0).integers(0, 2**63, 30_000).astype(np.uint64)
     for document, expected in starts.items():
@@ -84,6 +72,6 @@ def test_all_windows_of_the_other_documents_are_equally_likely():
 def test_a_single_document_has_no_other():
     message = "'pairs' pairs texts of different documents, and there is one training document: add documents to"
     with pytest.raises(ConfigError, match=message):
-        WindowReader(documents_of([[10, 11, 12]]), PAIRS)
+        make_reader(documents_of([[10, 11, 12]]), PAIRS)
     with pytest.raises(ValueError, match="'pairs' requests 'others', which needs documents='split', not 'join'"):
-        WindowReader(documents_of([[10], [11]]), WindowSpec("pairs", 1.0, 1, "join", True, ("others",)))
+        make_reader(documents_of([[10], [11]]), WindowSpec("pairs", 1.0, 1, "join", True, ("others",)))

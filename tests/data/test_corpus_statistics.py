@@ -85,18 +85,6 @@ def loss_of(train, heldout, most=HELDOUT_TOKENS):
     return trigram_loss(train, heldout.places(most), EOS)
 
 
-def test_the_loss_of_documents_is_that_of_their_texts(tmp_path):
-    texts = ["abab", "b", "abc", "ca", "aab"]
-    store = store_of(tmp_path, texts)
-    train, heldout = (Documents(store, np.array(index), "") for index in ([0, 1, 4], [3, 2]))
-    ids = [[ord(c) + 3 for c in text] for text in texts]
-    expected = reference([ids[i] for i in (0, 1, 4)], len(store.unigram_counts))
-    losses = [-math.log(expected((u, v), w)) for u, v, w in triples_of([ids[2], ids[3]]).T.tolist()]
-    loss = loss_of(train, heldout_of(heldout))
-    assert (loss.train_tokens, loss.heldout_tokens) == (4 + 1 + 3 + 3, 3 + 2 + 2)
-    assert loss.nats == pytest.approx(np.mean(losses), rel=1e-12)
-
-
 @pytest.mark.parametrize("cut", ["join", "split"])
 def test_the_loss_is_of_the_tokens_in_the_windows_that_an_evaluation_reads(tmp_path, cut):
     """The long document is easy, and an evaluation of 10 windows reads a few of its 43, and of all short documents."""

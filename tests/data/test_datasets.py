@@ -3,8 +3,6 @@
 import json
 import pickle
 import re
-import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -79,17 +77,6 @@ def test_paragraphs_follow_their_example(prepared, tmp_path):
     assert not {text[-1] for text in train} & {text[-1] for text in heldout}
 
 
-def test_reads_the_text_feature_without_tensorflow(prepared, tmp_path):
-    skipped = Skipped()
-    source = open_source(corpus_config(tmp_path, source="tfds", path="tiny_texts:1.0.0"))
-    documents = list(source.documents(skipped))
-    assert sorted(document.text for document in documents) == ["drüben", "one\n\ntwo"]  # TFDS shuffles when it writes
-    assert {document.name for document in documents} == {"tiny_texts:1.0.0"} and skipped.empty == 1
-    assert list(source.documents(Skipped())) == documents
-    assert source.identity["dataset"] == "tiny_texts/1.0.0"
-    assert "tensorflow" not in sys.modules
-
-
 def documents_of(tmp_path, name):
     parts = pickle.loads(pickle.dumps(open_source(corpus_config(tmp_path, source="tfds", path=name)))).parts
     return sorted((doc.text, doc.prompt, doc.label) for part in parts for doc in part.read(Skipped()))
@@ -117,7 +104,6 @@ def test_labels_prompts_and_responses(prepared, tmp_path):
             "tiny_labels",
             r"data\.path='tiny_labels' has no feature 'text' \(data\.text_key\), and no 'prompt.* only \['label'\]",
         ),
-        ("/", r"data\.path='/' is not a prepared TFDS dataset \(.*\): write its name, as in name/config"),
         (
             "tiny_scores",
             r"/tiny_scores-train\.array_record-0+-of-0+1, record 0 has 0\.5 for 'label', which must",
@@ -129,15 +115,6 @@ def test_what_cannot_be_read(prepared, tmp_path, path, message):
     with pytest.raises(ConfigError, match=message) as error:
         list(open_source(corpus_config(tmp_path, source="tfds", path=path)).documents(Skipped()))
     assert "\n" not in str(error.value)
-
-
-def test_a_format_without_random_access(prepared, tmp_path):
-    # TFDS reads the format from the metadata: the same dataset with metadata of TFRecord files.
-    shutil.copytree(prepared / "tiny_texts", prepared / "tiny_records")
-    info = prepared / "tiny_records" / "1.0.0" / "dataset_info.json"
-    info.write_text(info.read_text().replace("tiny_texts", "tiny_records").replace("array_record", "tfrecord"))
-    with pytest.raises(ConfigError, match=r"data\.path='tiny_records' is not in the format array_record"):
-        open_source(corpus_config(tmp_path, source="tfds", path="tiny_records"))
 
 
 datasets = pytest.importorskip("datasets")
@@ -177,7 +154,7 @@ def test_the_store_is_that_of_files(tmp_path):
         hf_config(tmp_path, f"{tmp_path}/files:train"),
     ]
     stores = [opened(corpus) for corpus in corpora]
-    assert len({store.content_digest for store in stores}) == 1 and len({store.name for store in stores}) == 3
+    assert len({store.content_digest for store in stores}) == 1 and len({store.folder.name for store in stores}) == 3
 
 
 def test_splits_and_held_out_splits(tmp_path):
@@ -200,22 +177,12 @@ def test_classes_have_their_names(tmp_path):
     assert skipped.empty == 1
 
 
-def test_rows_without_text_are_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr("data.sources.hf._ROWS", 3)
-    save(tmp_path / "saved", [{"text": text, "n": 1} for text in TEXTS[:19]] + [{"text": None, "n": 2}])
-    documents, skipped = read(hf_config(tmp_path, tmp_path / "saved", on_unreadable="skip"))
-    assert [document.text for document in documents] == TEXTS[:19] and skipped.empty == 1 and not skipped.lines
-
-
 def test_what_cannot_be_loaded(tmp_path, capfd):
     save_splits(tmp_path / "saved")
     for name, contents in (("torn", '{"text": '), ("void", None)):
         (tmp_path / name).mkdir()
         if contents is not None:
             (tmp_path / name / "a.jsonl").write_text(contents)
-    save(tmp_path / "cut", [{"text": "a"}])
-    [arrow] = (tmp_path / "cut").glob("*.arrow")
-    arrow.write_bytes(arrow.read_bytes()[:-8])
     expected = {
         "owner/name": r"split 'train' cannot be loaded \(Couldn't reach 'owner/name' on the Hub.*check the name and",
         "owner/name/config@main:test": r"split 'test' cannot be loaded \(Couldn't reach 'owner/name' on the Hub",
@@ -228,7 +195,6 @@ def test_what_cannot_be_loaded(tmp_path, capfd):
         f"{tmp_path}/torn": r"cannot be loaded \(.*JSON.*\): fix the folder",
         f"{tmp_path}/torn:test": r"split 'test' cannot be loaded",
         f"{tmp_path}/void": r"doesn't contain any data files",
-        f"{tmp_path}/cut": r": .*/cut/data-00000-of-00001\.arrow is incomplete: save the dataset again",
     }
     for path, message in expected.items():
         capfd.readouterr()
@@ -246,9 +212,3 @@ def test_a_dataset_that_was_not_saved_to_its_end(tmp_path):
         (tmp_path / folder / "dataset_info.json").unlink(missing_ok=True)
         with pytest.raises(ConfigError, match=rf"{folder} has no state\.json: save_to_disk was interrupted"):
             open_source(hf_config(tmp_path, tmp_path / path))
-
-
-def test_the_package_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ConfigError, match=r"needs Hugging Face's datasets: pip install -e '\.\[hf\]'"):
-        open_source(hf_config(tmp_path, "owner/name"))

@@ -5,8 +5,8 @@ import pytest
 
 from contract.errors import ConfigError
 from contract.rng import GOLDEN, mix64, seed_bits
-from data.windows import documents as module
-from data.windows.documents import Documents, EpochOrders, rate_factors, rates
+from data.windows.documents import Documents, rate_factors, rates
+from data.windows.windowing import _epoch_order
 from tests.data.corpus import store_of
 
 
@@ -24,37 +24,18 @@ def test_documents_by_hand(tmp_path):
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(0, 0), (0, 1), (-3, 2), (2**70, 0)])
-def test_an_order_is_the_sort_of_the_documents_by_their_hashes(seed, epoch):
-    lengths = np.random.default_rng(0).integers(1, 50, 40)
-    order, ends = EpochOrders(np.cumsum(lengths)).of(seed, epoch)
+def test_an_order_is_the_sort_of_the_documents_by_their_hashes(tmp_path, seed, epoch):
+    store = store_of(tmp_path, ["a" * (k % 7 + 1) for k in range(40)])
+    documents = Documents(store, np.arange(40), "training")
+    order, ends = _epoch_order(documents, False, seed, epoch)
     keys = mix64(np.uint64(seed_bits(seed, f"documents {epoch}")) + GOLDEN * np.arange(40, dtype=np.uint64))
     assert order.tolist() == np.argsort(keys).tolist()
-    assert ends.tolist() == np.cumsum(lengths[np.argsort(keys)]).tolist()
-
-
-def test_an_order_by_hand():
-    order, ends = EpochOrders(np.array([2, 5, 6, 10, 15])).of(7, 1)
-    assert (order.tolist(), ends.tolist()) == ([1, 4, 3, 2, 0], [3, 8, 12, 13, 15])
-
-
-def test_the_orders_that_were_used_last_are_kept(monkeypatch):
-    monkeypatch.setattr(module, "_ORDERED_DOCUMENTS", 5 * 6)
-    orders = EpochOrders(np.arange(1, 6))
-    first = [orders.of(0, epoch) for epoch in range(6)]
-    assert orders.of(0, 0) is first[0]
-    orders.of(0, 6)
-    assert orders.of(0, 0) is first[0] and orders.of(0, 1) is not first[1]
-    assert orders.of(0, 1).documents.tolist() == first[1].documents.tolist()
+    assert ends.tolist() == np.cumsum(np.diff(documents.ends(False), prepend=0)[np.argsort(keys)]).tolist()
 
 
 def rates_of(counts, weights=(1.0, 1.0, 1.0), **fields):
     fields = {"maximum": 0, "temperature": 1.0} | fields
     return list(rates(weights, rate_factors("num_examples", counts, **fields), "abc").values())
-
-
-def test_rates_by_weight_do_not_depend_on_the_corpora():
-    factors = rate_factors("weight", (10**9, 1, 7), maximum=5, temperature=3.0)
-    assert rates((3.0, 1.0, 1.0), factors, "abc") == {"a": 0.6, "b": 0.2, "c": 0.2}
 
 
 def test_rates_of_the_paper():

@@ -6,7 +6,7 @@ import pytest
 from contract.errors import ConfigError
 from contract.windows import Capacity, WindowSpec
 from data.windows.document_filter import check_classes, describe_excluded, eligible
-from data.windows.windowing import WindowReader
+from data.windows.windowing import make_reader
 from tests.data.corpus import batches_of, examples_of_window
 from tests.data.test_windows import documents_of
 
@@ -39,7 +39,7 @@ PAIRS = pairs_of([[10, 11, 12], [20, 21, 22, 23, 24, 25, 26], [30, 31], [40, 41,
     ],
 )
 def test_windows_are_rows_of_whole_documents(capacities, expected):
-    reader = WindowReader(PAIRS, whole(capacities, on_unusable="skip"))
+    reader = make_reader(PAIRS, whole(capacities, on_unusable="skip"))
     slices = reader.slices(np.zeros(len(reader), np.int64), np.arange(len(reader)))
     in_store = reader.documents.index[slices.documents]
     assert sorted(sorted(in_store[slices.windows == w].tolist()) for w in range(len(reader))) == expected
@@ -130,8 +130,3 @@ def test_classes_of_several_corpora():
     check_classes([LABELLED.store, others.store], labelled("sports", "news"))
     with pytest.raises(ConfigError, match=r"contains 'art', .*: use labels of the corpus: 'news', 'sport', 'sports'$"):
         check_classes([LABELLED.store, others.store], labelled("sports", "art"))
-
-
-def test_a_corpus_without_labels():
-    with pytest.raises(ConfigError, match=r"no document has that label: set data\.source to 'stdlib', or 'jsonl' with"):
-        check_classes([PAIRS.store], labelled("news"))

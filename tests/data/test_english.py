@@ -105,9 +105,3 @@ def test_the_command_writes_the_same_files_again_and_replaces_none(clone, tmp_pa
     assert "trec.test.jsonl: 1 texts, 5 bytes" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="exists already"):
         run(monkeypatch, f"--nltk_data={clone}", f"--out={tmp_path / 'a'}")
-
-
-def test_a_folder_that_is_no_clone_is_named(tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match=r"abc.zip cannot be read .*clone of github.com/nltk/nltk_data"):
-        run(monkeypatch, f"--nltk_data={tmp_path}", f"--out={tmp_path / 'out'}")
-    assert not (tmp_path / "out").exists()

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from contract.errors import ConfigError
 from data.sources.gym import TASKS, make_task
-from data.sources.gym.cfg import is_word
-from data.sources.gym.sudoku4 import boards, count_solutions
+from data.sources.gym.drawn import boards, count_solutions
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.split import Split, split_documents
 from experiment.experiment import make_experiment
 from run.corpus import open_corpora
-from tests.data.corpus import corpus_config, opened, read
+from tests.data.corpus import corpus_config, opened
 from tests.small_fields import small_config
 
 SMALL = {  # sizes with which a task has few instances
@@ -42,6 +41,20 @@ FIRST = {  # task -> its first test instance with the default sizes, checked by 
     "star_graph": ("nh|fi|rq|hj|ed|fe|dr|in/fq=", "fedrq", ""),
     "sudoku4": (".4.32....2.131.2=", "1423231442313142", ""),
 }
+
+
+OPENING, CLOSING = "([{<", ")]}>"
+
+
+def is_word(text: str) -> bool:
+    """Returns whether a text is balanced: a word of the language, of any length."""
+    opened: list[str] = []
+    for bracket in text:
+        if bracket in OPENING:
+            opened.append(CLOSING[OPENING.index(bracket)])
+        elif not opened or opened.pop() != bracket:
+            return False
+    return not opened
 
 
 def small(name, seed=0):
@@ -77,16 +90,6 @@ def test_test_instances_are_different_and_sizes_that_have_too_few_are_refused(na
         ConfigError, match=r"these sizes have about (\d\d?) .* is 500: set test_size=\1 or less, or larger"
     ):
         list(make_task("selective_copy:length=8,copied=2,symbols=2").test())
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_every_kind_is_asked_and_both_sides_are_written_alike(name):
-    task = make_task(name)
-    train, test = list(itertools.islice(task.train(), 3000)), list(task.test())
-    assert {instance.kind for instance in test} == set(task.kinds or ("",))
-    assert set("".join(texts_of(test))) <= set("".join(texts_of(train)))
-    lengths = {len(text) for text in texts_of(train)}
-    assert {len(text) for text in texts_of(test)} <= lengths
 
 
 def test_facts_are_stated_in_one_order_or_in_both_and_asked_in_both():
@@ -204,7 +207,6 @@ def test_a_task_is_a_corpus_whose_held_out_text_is_its_test(tmp_path):
 REFUSED = {
     "": r"names no task of the gym: use addition, cfg, mqar",
     "star_grph": r"'star_grph' names no task of the gym.*did you mean 'star_graph'\?$",
-    "mqar:pairs=3,pairs=4": "gives the size pairs more than once: remove all but one$",
     "mqar:pair=3": r"mqar has no size 'pair': use seed, .*; did you mean 'pairs'\?$",
     "mqar:pairs=few": r"pairs='few' must be an integer, as in pairs=4$",
     "mqar:pairs": r"pairs='' must be an integer",
@@ -221,12 +223,6 @@ def test_a_task_that_cannot_work_is_refused_in_one_line(path, tmp_path):
     with pytest.raises(ConfigError, match=REFUSED[path]) as error:
         make_task(path)
     assert "\n" not in str(error.value) and str(error.value).startswith(f"data.path={path!r}")
-
-
-@pytest.mark.parametrize("field", ["heldout_path", "text_key", "document_per"])
-def test_fields_that_the_gym_does_not_read_are_refused(field, tmp_path):
-    with pytest.raises(ConfigError, match=rf"data\.{field}='line' .*data\.source='gym'"):
-        read(corpus_config(tmp_path, source="gym", path="mqar", **{field: "line"}))
 
 
 @pytest.mark.parametrize(

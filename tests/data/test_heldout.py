@@ -8,7 +8,7 @@ import pytest
 
 from contract.windows import BatchSpec, Capacity, Ramp, WindowSpec
 from data.windows.heldout_batches import Heldout, visits
-from data.windows.windowing import WindowReader
+from data.windows.windowing import make_reader
 from tests.data.corpus import all_documents, examples_of_window, store_of
 
 SPECS = (WindowSpec("long", 0.75, 40, "join", True), WindowSpec("short", 0.25, 11, "join", False))
@@ -46,7 +46,7 @@ def scored(heldout):
 
 @pytest.mark.parametrize("spec", [*SPECS, WindowSpec("split", 1.0, 40, "split", False)])
 def test_the_first_visits_reach_every_document(documents, spec):
-    reader = WindowReader(documents, spec)
+    reader = make_reader(documents, spec)
     windows = visits(reader, 0, len(documents))
     slices = reader.slices(np.zeros(len(windows), np.int64), windows)
     assert set(slices.documents.tolist()) == set(range(len(documents)))
@@ -79,7 +79,7 @@ def test_a_denoisers_windows_do_not_depend_on_the_other_denoisers(documents):
 
 def test_all_windows(documents):
     heldout = heldout_of(documents, num_windows=0)
-    readers = [WindowReader(documents, spec) for spec in SPECS]
+    readers = [make_reader(documents, spec) for spec in SPECS]
     assert heldout.num_windows.tolist() == list(map(len, readers))
     assert [heldout.documents_read([k]) for k in range(2)] == [30, 30] and heldout.documents_read([0, 1]) == 30
     found = collections.Counter()
@@ -120,7 +120,7 @@ def test_windows_of_whole_documents(documents):
     spec = WindowSpec("sft", 1.0, 300, "whole", False, capacities=(capacity,), on_unusable="skip")
     heldout = heldout_of(documents, [spec], num_windows=0)
     assert heldout.documents_read([0]) == 29 and sum(scored(heldout).values()) == 29
-    order = visits(WindowReader(documents, spec), 0, 3)
+    order = visits(make_reader(documents, spec), 0, 3)
     assert len(set(order.tolist())) == 3
 
 
@@ -157,9 +157,3 @@ def test_documents_that_share_an_example(documents):
     assert set(map(tuple, examples.shared.tolist())) == expected
     packed = dataclasses.replace(joined, documents="pack")
     assert not len(heldout_of(documents, [packed]).examples(0).shared)
-
-
-def test_a_denoiser_that_is_never_drawn_is_not_scored(documents):
-    never = WindowSpec("never", 0.0, 13, "join", False)
-    heldout = heldout_of(documents, [*SPECS, never])
-    assert heldout.num_windows.tolist() == [50, 50, 0] and heldout.documents_read([2]) == 0

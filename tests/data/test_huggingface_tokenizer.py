@@ -11,9 +11,9 @@ import tokenizers
 
 from contract.errors import ConfigError
 from contract.vocab import CONTINUATION, NEWLINE, PUNCTUATION, SPACE
-from data.tokenizers.tokenizer import HuggingFaceTokenizer, make_tokenizer
+from data.tokenizers.tokenizer import HuggingFaceTokenizer
 from tests.data import tiny_tokenizers
-from tests.data.corpus import corpus_config, store_of
+from tests.data.corpus import store_of
 from tests.data.tiny_tokenizers import KINDS, SPECIAL_LOOKING, hostile_texts
 
 
@@ -107,15 +107,6 @@ def test_raw_text_is_never_special(loaded, kind):
         assert (((ids >= vocab.content_start) & (ids < vocab.content_end)) | (ids == vocab.unk)).all(), text
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "roberta", "llama"])
-def test_lossless_tokenizers_keep_every_byte(loaded, kind):
-    tokenizer = loaded[kind]
-    for text in [SPECIAL_LOOKING, *hostile_texts(300)]:
-        ids = tokenizer.encode(text)
-        assert tokenizer.decode(ids) == text
-        assert tokenizer.num_bytes(ids) == len(text.encode()) + tokenizer.dummy_bytes * bool(text)
-
-
 def test_bytes_of_unknown_text_and_of_word_pieces(loaded):
     t5, bert = loaded["t5"], loaded["bert"]
     # T5 has no piece for "@": the space and "the" are spelled, and the space that T5 puts before the text.
@@ -124,16 +115,6 @@ def test_bytes_of_unknown_text_and_of_word_pieces(loaded):
     ids = bert.encode("The Fé @")
     assert bert.decode(ids) == "the fe [UNK]" and bert.num_bytes(ids) == 5 and bert.dummy_bytes == 0
     assert bert.num_bytes(np.array([bert.vocab.mask, bert.vocab.size - 1])) == 0
-
-
-def test_decoded_text_with_special_tokens(loaded):
-    assert loaded["bert"].decode(loaded["bert"].encode_with_specials("[CLS]the fox[MASK]over[SEP]")) == (
-        "[CLS] the fox [MASK] over [SEP]"
-    )
-    text = "the<mask> fox</s><s>\xe9"
-    assert loaded["roberta"].decode(loaded["roberta"].encode_with_specials(text)) == text
-    cut = loaded["gpt2"].encode("é")  # its two bytes
-    assert loaded["gpt2"].decode(cut[:1]) == "\ufffd"
 
 
 def test_marks(loaded):
@@ -158,20 +139,6 @@ def test_files_in_the_folder_name_special_tokens(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": {"content": "the"}, "bos_token": "no token"}')
     with pytest.raises(ConfigError, match=r"its bos_token 'no token' is not a token of tokenizer\.json"):
         load(path)
-    (tmp_path / "tokenizer_config.json").write_text('["eos"]')
-    with pytest.raises(ConfigError, match=r"tokenizer_config\.json holds no JSON object"):
-        load(path)
-
-
-def test_mode_tokens_of_the_model_are_used(folders, tmp_path):
-    def add(data):
-        end = max(token["id"] for token in data["added_tokens"])
-        data["added_tokens"].append(data["added_tokens"][0] | {"id": end + 1, "content": "[NLU]", "special": False})
-
-    tokenizer = load(changed(folders["gpt2"], tmp_path, add), mode_tokens=("[NLU]", "[NLG]"))
-    # After EOS and [NLU]: pad, mask, cls, sep and bos, which no other file in the folder of this tokenizer.json names.
-    assert tokenizer.vocab.eos == 300 and tokenizer.vocab.modes == (("[NLU]", 301), ("[NLG]", 307))
-    assert tokenizer.decode(tokenizer.encode("[NLU]")) == "[NLU]" and len(tokenizer.encode("[NLU]")) > 1
 
 
 def test_added_tokens_of_text_are_ordinary_tokens(folders, tmp_path):
@@ -207,7 +174,6 @@ def test_fim_tokens_are_the_sentinels_of_a_model_without_others(folders, tmp_pat
 def test_a_store_of_word_pieces(folders, tmp_path):
     store = store_of(tmp_path, ["The fox.", "a DOG jumps"], tokenizer=folders["bert"])
     assert 0.5 < store.bytes_covered() < 1 and store.meta["num_unknown"] == 0
-    assert len(store.meta["changed_texts"]) == 2
     without_unk = store_of(tmp_path, ["The fox.", "a DOG jumps"], tokenizer=folders["gpt2"])
     assert without_unk.bytes_covered() == 1 and without_unk.meta["num_unknown"] == 0
 
@@ -243,57 +209,3 @@ def test_files_that_cannot_serve(folders, tmp_path, name):
     with pytest.raises(ConfigError, match=message) as error:
         load(path)
     assert str(error.value).startswith(f"data.tokenizer={path!r}") and "\n" not in str(error.value)
-
-
-def break_merges(data):
-    data["model"]["merges"].append(["x", "nothing"])
-
-
-@pytest.mark.parametrize("change", [break_merges, lambda data: data.update(pre_tokenizer=5), None])
-def test_files_that_the_library_cannot_read_are_one_line(folders, tmp_path, change):
-    path = changed(folders["gpt2"], tmp_path, change or (lambda data: None), "other.json")
-    if change is None:
-        pathlib.Path(path).write_text("no json")
-    with pytest.raises(ConfigError, match=r"other\.json' cannot be read as a tokenizer \(.*\): give the") as error:
-        make_tokenizer(corpus_config(tmp_path, tokenizer=path))
-    assert "\n" not in str(error.value)
-
-
-def test_a_tokenizer_without_special_tokens_gets_an_eos(folders, tmp_path):
-    path = changed(folders["gpt2"], tmp_path, lambda data: data.update(added_tokens=[]), "none.json")
-    vocab = load(path).vocab
-    assert (vocab.pad, vocab.eos) == (vocab.content_end, vocab.content_end + 1)
-    with pytest.raises(ConfigError, match=r"has no EOS, and data\.append_special_tokens=False: set it to True"):
-        load(path, append=False)
-
-
-@pytest.mark.parametrize(
-    ("settings", "option"),
-    [
-        ({"tokenizer_class": "BertTokenizer", "do_lower_case": True}, "do_lower_case=True"),
-        ({"tokenizer_class": "BertTokenizerFast"}, "do_lower_case=True"),  # the default of the class
-        ({"do_lower_case": True}, "do_lower_case=True"),
-        ({"do_lower_case": False}, ""),
-        ({"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": True}, ""),
-        ({}, ""),
-    ],
-)
-def test_options_that_transformers_reads_otherwise_are_refused(tmp_path, settings, option):
-    path = pathlib.Path(KINDS["bert"](tmp_path)) / "tokenizer.json"
-    data = json.loads(path.read_text())
-    data["normalizer"] = {**data["normalizer"], "lowercase": False}
-    path.write_text(json.dumps(data))
-    (path.parent / "tokenizer_config.json").write_text(json.dumps(settings))
-    if not option:
-        load(str(path))
-        return
-    with pytest.raises(ConfigError, match=rf"transformers reads {option} in tokenizer_config.json, and tokenizer.json"):
-        load(str(path))
-
-
-def test_a_byte_level_normalizer_has_no_option_of_spaces(tmp_path):
-    path = pathlib.Path(KINDS["gpt2"](tmp_path)) / "tokenizer.json"
-    data = json.loads(path.read_text())
-    data["normalizer"], data["pre_tokenizer"] = {"type": "ByteLevel"}, {"type": "Whitespace"}
-    path.write_text(json.dumps(data))
-    assert load(str(path)).encode("the").size

@@ -1,19 +1,15 @@
 """Held-out text that is training text: copies are counted, said and dropped, and text of other corpora is found."""
 
-import json
-
 import numpy as np
 import pytest
 
 from contract.errors import ConfigError
 from data.store import encode, write
-from data.store.store import open_or_build
-from data.tokenizers.tokenizer import make_tokenizer
 from data.windows import leak_guard
 from data.windows.documents import Documents
 from data.windows.leak_guard import describe_copies, have_equal_documents, is_trained_on, near_duplicates
 from data.windows.split import Split, split_documents
-from tests.data.corpus import corpus_config, store_of
+from tests.data.corpus import store_of
 from tests.data.test_split import memory_store
 
 
@@ -56,16 +52,6 @@ def test_copies_by_hand(tmp_path):
     )
 
 
-def test_copies_within_one_side_are_no_overlap(tmp_path):
-    a, b = texts(2)
-    train, heldout = sides(store_of(tmp_path, [a, edited(a), a, b, edited(b)]), [3, 4])
-    kept, overlap = near_duplicates(train, heldout, "drop")
-    assert kept.index.tolist() == train.index.tolist()
-    assert str(overlap) == (
-        "of 2 held-out documents, 0 are identical and 0 near-identical (Jaccard >= 0.8) to training documents"
-    )
-
-
 def test_the_split_leaves_near_identical_documents_on_both_sides_and_drop_removes_them(tmp_path):
     """The leak: the split keeps identical documents together, but not edited copies."""
     originals = texts(60)
@@ -78,16 +64,6 @@ def test_the_split_leaves_near_identical_documents_on_both_sides_and_drop_remove
     dropped, _ = near_duplicates(train, heldout, "drop")
     assert not set(heldout.index % 60) & set(dropped.index % 60)
     assert len(dropped) == len(train) - len(leaked)
-
-
-def test_prompts_are_part_of_the_text(tmp_path):
-    pairs = [{"prompt": "p", "response": "r"}, {"prompt": "p", "response": "s"}, {"prompt": "q", "response": "r"}]
-    pairs += [{"prompt": "p", "response": "r"}]
-    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-    corpus = corpus_config(tmp_path, source="jsonl", path=str(tmp_path / "pairs.jsonl"))
-    store = open_or_build(corpus, make_tokenizer(corpus))
-    assert store.digests[0] == store.digests[1]
-    assert store.duplicate_ids.tolist() == [0, 1, 2, 0] and store.near_duplicate_pairs.shape == (0, 2)
 
 
 def test_beyond_the_limit_identical_documents_are_counted_and_drop_is_refused(tmp_path, monkeypatch):
@@ -104,16 +80,6 @@ def test_beyond_the_limit_identical_documents_are_counted_and_drop_is_refused(tm
     assert "near-identical ones are not counted in corpora of more than 3" in describe_copies(store)
     with pytest.raises(ConfigError, match=r"data\.near_duplicates='drop' is for corpora of up to 3 documents.* has 4:"):
         near_duplicates(train, heldout, "drop")
-
-
-def test_drop_that_leaves_no_training_document(tmp_path):
-    [a] = texts(1)
-    train, heldout = sides(store_of(tmp_path, [a, edited(a)]), [0])
-    with pytest.raises(
-        ConfigError, match=r"data\.near_duplicates='drop' leaves no training document: all 1 are"
-    ) as error:
-        near_duplicates(train, heldout, "drop")
-    assert "\n" not in str(error.value)
 
 
 def test_copies_of_the_second_of_two_identical_documents_are_found(tmp_path):

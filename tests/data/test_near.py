@@ -6,7 +6,7 @@ import datasketch
 import numpy as np
 import pytest
 
-from data.duplicates.near import JACCARD, PERMUTATIONS, MinHasher, Signatures, banding, near_pairs, sharing_a_band
+from data.duplicates.near import JACCARD, PERMUTATIONS, MinHasher, Signatures, banding, near_pairs
 
 
 def words(generator, count, vocabulary=5000):
@@ -20,9 +20,8 @@ def signatures_of(texts) -> Signatures:
 
 
 def pairs_of(texts, jaccard=JACCARD, **options):
-    found = signatures_of(texts)
-    candidates = sharing_a_band(found.values, np.arange(len(texts)), jaccard)
-    return [tuple(pair) for pair in near_pairs(found, candidates, jaccard, **options).tolist()]
+    pairs = near_pairs(signatures_of(texts), np.arange(len(texts)), jaccard, **options)
+    return [tuple(pair) for pair in pairs.tolist()]
 
 
 def similarities(texts):
@@ -74,30 +73,6 @@ def test_pairs_are_those_of_brute_force(jaccard, most, seed):
         texts.append(" ".join(template[:at] + words(generator, changed) + template[at + changed :]))
     near, found = near_by_brute_force(texts, jaccard), set(pairs_of(texts, jaccard, most=1000))
     assert len(near) < 60 * 59 / 2 * 0.9 and found <= near and len(found) >= 0.99 * len(near) > 30
-
-
-def test_versions_are_pairs_only_if_they_are_near_identical_themselves():
-    """Each version has one more part replaced."""
-    generator = np.random.default_rng(2)
-    version = words(generator, 2000)
-    versions = [list(version)]
-    for k in range(12):
-        version[k * 100 : (k + 1) * 100] = words(generator, 100)
-        versions.append(list(version))
-    texts = [" ".join(version) for version in versions]
-    near = near_by_brute_force(texts)
-    assert len(near) == 12 + 11 and set(pairs_of(texts)) == near
-
-
-def test_candidates_are_the_documents_that_are_equal_in_a_band():
-    generator = np.random.default_rng(4)
-    values = generator.integers(3, size=(40, PERMUTATIONS)).astype(np.uint32)
-    bands, rows = banding(JACCARD)
-    parts = values[:, : bands * rows].reshape(40, bands, rows)
-    equal = {pair for pair in itertools.combinations(range(40), 2) if (parts[pair[0]] == parts[pair[1]]).all(-1).any()}
-    expected = sorted({document for pair in equal for document in pair})
-    assert sharing_a_band(values, np.arange(40)).tolist() == expected and 5 < len(expected) < 40
-    assert sharing_a_band(values, np.array([], np.int64)).tolist() == []
 
 
 def test_a_large_group_makes_a_bounded_number_of_pairs():

@@ -33,22 +33,6 @@ def test_every_field_of_the_corpus_has_a_flag():
     assert read_corpus(prepare._FLAGS, ["prepare"], "") == CorpusConfig(**defaults)
 
 
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("--document_per=page", r"--document_per=page: value should be one of <file\|line\|paragraph>"),
-        ("--paths=x", "Unknown command line flag 'paths'. Did you mean: path"),
-        ("corpus.txt", "unexpected argument 'corpus.txt': flags are written --name=value"),
-        ("--workers=0", r"--workers=0: 0 is not an integer in the range \[1, 4096\]"),
-        ("--filters.jaccard=0", r"--filters\.jaccard=0\.0 must be"),
-    ],
-)
-def test_invalid_arguments(argument, message):
-    with pytest.raises(ConfigError, match=message) as error:
-        main(["prepare", argument])
-    assert "\n" not in str(error.value)
-
-
 def test_training_finds_what_was_prepared(tmp_path, capsys, monkeypatch):
     write_texts(tmp_path, ["ab", "", "b"])
     corpus = corpus_config(tmp_path, num_sentinels=100)
@@ -76,20 +60,6 @@ def test_a_full_disk_says_so(tmp_path, size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
     assert os.listdir(tmp_path / "cache") == []
-
-
-@pytest.mark.parametrize("name", ["fifo.model", "fifo.json"])
-def test_a_fifo_as_tokenizer_is_refused_at_once(corpus, tmp_path, name):
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(ConfigError, match="a FIFO, a socket or a device"):
-        main(["prepare", "--source=text", f"--path={corpus / 'text'}", f"--tokenizer={tmp_path / name}"])
-
-
-@pytest.mark.parametrize("flag", ["cache_dir", "path", "tokenizer"])
-def test_an_unknown_home_folder_is_named(corpus, flag):
-    arguments = {"source": "text", "path": str(corpus / "text"), flag: "~nobody-of-this-name/x.json"}
-    with pytest.raises(ConfigError, match=f"^--{flag}=.* the home folder ~nobody-of-this-name is unknown"):
-        main(["prepare", *(f"--{name}={value}" for name, value in arguments.items())])
 
 
 def test_errors_name_flags_and_keep_what_the_user_wrote(tmp_path):

@@ -4,14 +4,13 @@ import gzip
 import json
 import re
 
-import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
 from data.sources import open_source
-from data.sources.files import file_digest
+from data.sources.files import File, file_digest
 from data.sources.source import RawDocument, Skipped
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.split import Split, split_documents, unit_of
@@ -44,7 +43,7 @@ def test_pairs_and_texts_in_the_files_order(tmp_path):
     source = open_source(jsonl_corpus(tmp_path, *lines))
     path = str(tmp_path / "pairs.jsonl")
     documents = list(source.documents(Skipped()))
-    assert {document.file_digest for document in documents} == {file_digest(path)}
+    assert {document.file_digest for document in documents} == {file_digest(File(path, path))}
     assert [document._replace(file_digest=0) for document in documents] == [
         RawDocument(path, "c", "ab"),
         RawDocument(path, "x\ny", label="news"),
@@ -83,15 +82,12 @@ def test_a_token_never_spans_the_boundary(tmp_path):
     [
         (b'{"prompt": "\xff", "response": "a"}', "is not UTF-8 (byte 12 of the line)"),
         ('{"prompt": "a" "response": "b"}', "is not JSON (Expecting ',' delimiter, column 16"),
-        ("[" * 100_000, "is not JSON (maximum recursion depth exceeded"),
-        ('{"text": "a", "id": 1, "text": "b"}', "has the key 'text' more than once: fix"),
         ("[1]", "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) and"),
         ('{"text": "a", "response": "b"}', "must be an object with the keys"),
         ('{"id": 1}', "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) "
-         "and optionally 'label', and has the keys 'id': fix"),
+         "and optionally 'label', and has the keys ['id']: fix"),
         ('{"prompt": "a", "response": 7}', "has 7 for 'response', which must be a string"),
         ('{"text": "a", "label": true}', "has True for 'label', which must be a string"),
-        ('{"prompt": "a", "response": " \\n"}', "has no text in 'response'"),
         ('{"prompt": "a", "response": "b\\ud800"}', "has half of a surrogate pair in 'response', at character 1"),
     ],
 )  # fmt: skip
@@ -100,7 +96,7 @@ def test_an_invalid_line_is_an_error_or_skipped_and_counted(tmp_path, line, mess
         store_of_lines(tmp_path, PAIR, "", line)
     text = str(error.value)
     assert text.startswith(f"{tmp_path}/pairs.jsonl:3 {message}") and "\n" not in text
-    assert text.endswith("fix that line, or set data.on_unreadable='skip'")
+    assert text.endswith("fix that record, or set data.on_unreadable='skip'")
     store = store_of_lines(tmp_path, PAIR, line, PAIR, line, on_unreadable="skip")
     assert len(store) == 2 and store.meta["skipped_lines"] == 2
     assert store.meta["first_skipped_line"] == f"{tmp_path}/pairs.jsonl:2"
@@ -115,7 +111,7 @@ def test_a_byte_order_mark_at_the_start_of_a_file_is_no_text(tmp_path, name):
 
 
 def test_json_lines_and_responses_are_not_cut(tmp_path):
-    with pytest.raises(ConfigError, match=r"data\.document_per='line' does not go with data\.source='jsonl', whose"):
+    with pytest.raises(ConfigError, match=r"data\.document_per='line' is not read by data\.source='jsonl'"):
         open_source(jsonl_corpus(tmp_path, PAIR, document_per="line"))
     corpus = corpus_of(tmp_path, "parquet", [{"prompt": "a", "response": "b"}], document_per="line")
     with pytest.raises(ConfigError, match=r"data\.document_per='line' does not go with prompts and responses, which"):
@@ -178,24 +174,6 @@ def test_integer_and_null_labels_of_json(tmp_path):
         assert [document.label for document in read(corpus)[0]] == ["1", "", "-2", ""]
 
 
-def test_a_null_of_a_table_is_an_empty_text(tmp_path):
-    documents, skipped = read(corpus_of(tmp_path, "parquet", [GOOD, {"text": None}, {"text": ""}]))
-    assert [document.text for document in documents] == ["good"] and skipped.empty == 2 and not skipped.lines
-    pairs = [("p", "r"), (None, "s"), ("q", None), (None, None)]
-    rows = [{"prompt": prompt, "response": response} for prompt, response in pairs]
-    documents, skipped = read(corpus_of(tmp_path, "parquet", rows))
-    assert [(document.prompt, document.text) for document in documents] == [("p", "r"), ("", "s")]
-    assert skipped.empty == 2 and not skipped.lines
-
-
-def test_two_columns_of_one_name_are_refused(tmp_path):
-    corpus = corpus_of(tmp_path, "parquet", [{"text": "a"}])
-    columns = [pyarrow.array(["a"]), pyarrow.array(["b"])]
-    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(columns, names=["text", "text"]), tmp_path / "a.parquet")
-    with pytest.raises(ConfigError, match=r"a\.parquet has 2 columns 'text': rename all but one of them"):
-        read(corpus)
-
-
 def test_columns_of_bytes_are_read_as_text(tmp_path):
     documents, _ = read(corpus_of(tmp_path, "parquet", [{"text": "é".encode(), "label": b"x"}, {"text": b"b"}]))
     assert [(document.text, document.label) for document in documents] == [("é", "x"), ("b", "")]
@@ -214,14 +192,6 @@ def test_array_records_of_text_and_of_json(tmp_path):
     documents, _ = read(corpus)
     assert [document.text for document in documents] == TEXTS
     assert documents[0] == RawDocument(str(path), TEXTS[0], file_digest=documents[0].file_digest)
-
-
-def test_columns_of_every_type_of_text(tmp_path):
-    for kind in (pyarrow.large_string(), pyarrow.string_view(), pyarrow.dictionary(pyarrow.int32(), pyarrow.string())):
-        table = pyarrow.table({"text": pyarrow.array(["a", "b", "a"]).cast(kind), "n": [1, 2, 3]})
-        pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
-        documents, _ = read(corpus_config(tmp_path, source="parquet", path=str(tmp_path / "a.parquet")))
-        assert [document.text for document in documents] == ["a", "b", "a"]
 
 
 GOOD = {"text": "good"}
@@ -271,16 +241,3 @@ def test_no_damage_makes_a_corpus_shorter(tmp_path_factory, source, data):
         assert (skipped.files == [str(path)] and not documents) or len(documents) + skipped.lines == len(TEXTS)
     else:
         assert len(documents) == len(TEXTS)  # no format has checksums of everything
-
-
-@pytest.mark.parametrize("source", ["parquet", "array_record"])
-def test_files_of_something_else(tmp_path, source):
-    path = tmp_path / "a"
-    for contents in (b"", b"text" * 20_000):
-        path.write_bytes(contents)
-        with pytest.raises(ConfigError, match=rf"{path} is not a whole \w+ file \(.*: fix the file, exclude it"):
-            read(corpus_config(tmp_path, source=source, path=str(path)))
-    path.unlink()
-    path.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match=rf"{path} cannot be read \(No such file"):
-        read(corpus_config(tmp_path, source=source, path=f"{tmp_path}/*"))

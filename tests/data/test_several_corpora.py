@@ -59,18 +59,6 @@ def test_windows_are_text_of_their_corpus(stores):
     assert seen == {0, 1, 2}
 
 
-def test_rows_do_not_depend_on_who_reads_them(stores):
-    whole = batches_of(mixed(stores), specs(RATES), examples_per_row=2, batch_size=8)
-    for rows in ((0, 3, 4), (7,), (1, 2, 5, 6)):
-        part = batches_of(mixed(stores), specs(RATES), examples_per_row=2, batch_size=8, local_rows=rows)
-        for n in (0, 5, 77):
-            chosen = np.isin(whole[n].row_ids, rows)
-            assert part[n].denoiser_ids.tolist() == whole[n].denoiser_ids[chosen].tolist()
-            assert part[n].keys.tolist() == whole[n].keys[chosen].tolist()
-            width = part[n].tokens.shape[1]
-            assert part[n].tokens.tolist() == whole[n].tokens[chosen][:, :width].tolist()
-
-
 def test_each_corpus_is_read_once_per_epoch(stores):
     batches = batches_of(mixed(stores), specs(RATES, ("split",) * 3), batch_size=1)
     assert batches.epoch_tokens.tolist() == [int(all_documents(store).ends(False)[-1]) for store in stores]

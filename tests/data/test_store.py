@@ -1,6 +1,7 @@
 """The contents of a token store, by every writer, which is complete or absent: kills, races, damage."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -19,8 +20,7 @@ from contract.errors import ConfigError
 from data.sources import open_source
 from data.sources.filters import OFF
 from data.store.checksums import sealed
-from data.store.encode import Processes
-from data.store.progress import PrepareProgress
+from data.store.encode import encode_documents
 from data.store.write import write_store
 from data.tokenizers.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config, opened, store_of, write_texts
@@ -60,35 +60,6 @@ def test_the_files_are_those_of_format_9(tmp_path):
     assert (data.store.store._FORMAT, digest, store.content_digest) == (9, "5a33e0a2069665a9", "fee1b2b509d450b3")
 
 
-def test_meta_is_what_prepare_prints(tmp_path):
-    store = store_of(tmp_path, ["ab", "é"])
-    meta = json.loads((store.folder / "meta.json").read_text())
-    sizes, checksums = meta.pop("file_sizes"), meta.pop("checksums")
-    assert meta.pop("meta_checksum") and checksums.keys() == sizes.keys()
-    assert meta.pop("content_digest") == store.content_digest and meta.pop("name") == store.folder.name
-    assert meta == {
-        "dtype": "uint16",
-        "num_documents": 2,
-        "cut": "file",
-        "num_tokens": 6,
-        "num_bytes": 4,
-        "num_unknown": 0,
-        "near_duplicates_searched": True,
-        "sampled_texts": 2,
-        "changed_texts": [],
-        "skipped_empty": 0,
-        "skipped_files": [],
-        "skipped_lines": 0,
-        "first_skipped_line": "",
-        "filters": {},
-        "removed": {},
-        "bytes_before_filters": {"2": 2},
-        "bytes_of_documents": {"2": 2},
-        "tokens_of_documents": {"2": 2},
-    }
-    assert sizes["tokens.bin"] == 12 and set(sizes) == {path.name for path in store.folder.iterdir()} - {"meta.json"}
-
-
 @pytest.fixture(scope="module")
 def many_texts(tmp_path_factory):
     """The config of a corpus of forty files of thirty lines: some are copies, one is empty, one is held out."""
@@ -108,7 +79,8 @@ def files_of(folder, corpus, workers):
     """The files of a store that `workers` processes encode: name -> contents."""
     folder.parent.mkdir(exist_ok=True)
     source, tokenizer = open_source(corpus), make_tokenizer(corpus)
-    write_store(folder, source, corpus, tokenizer, PrepareProgress(1, shown=False), Processes(workers))
+    engine = functools.partial(encode_documents, workers=workers)
+    write_store(folder, source, corpus, tokenizer, engine, progress=True)
     assert [path.name for path in folder.parent.iterdir()] == ["store"]
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -125,7 +97,7 @@ def test_a_store_does_not_depend_on_chunks_and_workers(many_texts, tmp_path, mon
 
 def test_a_killed_worker_is_one_line_and_leaves_nothing(many_texts, tmp_path, monkeypatch):
     monkeypatch.setattr(data.store.encode, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(data.store.encode, "_encode_in_worker", _kill)
+    monkeypatch.setattr(data.store.encode, "encode_in_worker", _kill)
     with pytest.raises(ConfigError, match=r"^a worker process ended, as by the system where memory is too small: use"):
         files_of(tmp_path / "cache" / "store", many_texts, 2)
     assert not list((tmp_path / "cache").iterdir())
@@ -218,11 +190,3 @@ def test_builders_that_finish_at_the_same_time_all_get_the_store(tmp_path, monke
         thread.join()
     assert [store.tokens.tolist() for store in stores] == [[100, 101, 1, 102, 103, 1]] * 4
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [stores[0].folder.name]
-
-
-def test_a_store_under_another_name_is_refused(tmp_path):
-    one, other = store_of(tmp_path, ["ab"]).folder, store_of(tmp_path / "b", ["cd"], cache_dir=str(tmp_path / "cache"))
-    one.rename(tmp_path / "gone")
-    other.folder.rename(one)
-    with pytest.raises(ConfigError, match=r"contains another corpus, the store .*, which was renamed: delete that"):
-        opened(corpus_config(tmp_path))

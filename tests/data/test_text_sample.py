@@ -7,20 +7,17 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from data.prepare.text_sample import Limits, draw_samples
 from data.sources import Part, Source, open_source
 from data.sources.filters import OFF
 from data.sources.source import RawDocument
 from data.tokenizers.tokenizer import make_tokenizer
+from data.train_tokenizer import draw_samples
 from data.windows.split import Split, split_documents
 from tests.data.corpus import corpus_config, opened, read, write_texts
 
-ALL = Limits(max_bytes=10**9, num_documents=10**9)
 
-
-def samples(corpus, split, **changes):
-    arguments = {"seed": 0, "train": ALL, "heldout": ALL, "has_heldout_text": bool(corpus.heldout_path)} | changes
-    return draw_samples(open_source(corpus), split, corpus.filters, **arguments)
+def samples(corpus, split):
+    return draw_samples(open_source(corpus), split, corpus.filters, seed=0, max_bytes=(10**9, 10**9))
 
 
 def sides(corpus, split):
@@ -60,11 +57,7 @@ def test_the_sides_are_those_of_a_run(kind, fraction, is_filtered, tmp_path):
     split = Split(fraction, 5, "label" if kind == "labels" else "auto")
     num_read = 0
     for sample, expected in zip(samples(corpus, split), sides(corpus, split), strict=True):
-        parts = 2 if kind == "pairs" else 1  # the prompt and the response
-        texts = ["".join(sample.texts[k : k + parts]) for k in range(0, len(sample.texts), parts)]
-        assert texts == expected
-        assert sample.is_whole and sample.num_documents == len(expected)
-        assert sample.num_bytes == sum(len(text.encode()) for text in expected)
+        assert list(map("".join, sample)) == expected  # the prompt and the response
         num_read += len(expected)
     assert (num_read < len(read(corpus)[0])) == is_filtered
 
@@ -82,21 +75,15 @@ def source_of(texts):
 def test_a_sample_is_random_deterministic_and_as_large_as_its_limits():
     texts, split = [f"{k:05}" * 2 for k in range(3000)], Split(0.1, 0, "auto")
 
-    def draw(seed, **limits):
-        limits = Limits(**({"max_bytes": 10**9, "num_documents": 10**9} | limits))
-        arguments = {"seed": seed, "train": limits, "heldout": ALL, "has_heldout_text": False}
-        return draw_samples(source_of(texts), split, OFF, **arguments)[0]
+    def draw(seed, most):
+        sample, _ = draw_samples(source_of(texts), split, OFF, seed=seed, max_bytes=(most, 10**9))
+        return [text for document in sample for text in document]
 
-    sample = draw(0, max_bytes=995)
-    assert (sample.num_documents, sample.num_bytes, sample.is_whole) == (100, 1000, False), (
-        "the document that reaches it"
-    )
-    assert sample == draw(0, num_documents=100) == draw(0, num_documents=100, max_bytes=2000)
-    assert sample.texts == sorted(sample.texts) and len(set(sample.texts)) == 100
-    assert sample.texts != draw(1, num_documents=100).texts
-    assert draw(0, max_bytes=1).num_documents == 1
-    assert set(draw(0, num_documents=50).texts) < set(sample.texts), "a smaller sample is a part of a larger one"
-    places = np.array([int(text[:5]) for seed in range(10) for text in draw(seed, num_documents=100).texts])
+    sample = draw(0, 995)
+    assert len(set(sample)) == 100 and sample == sorted(sample), "the document that reaches it"
+    assert sample == draw(0, 1000) != draw(1, 1000) and len(draw(0, 1)) == 1
+    assert set(draw(0, 500)) < set(sample), "a smaller sample is a part of a larger one"
+    places = np.array([int(text[:5]) for seed in range(10) for text in draw(seed, 1000)])
     assert abs(places.mean() - 1500) < 110, "uniform: four standard errors"
 
 

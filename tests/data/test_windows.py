@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from contract.errors import ConfigError
 from contract.windows import WindowSpec
 from data.windows.documents import Documents
-from data.windows.windowing import WindowReader, gather
+from data.windows.windowing import gather, make_reader
 from tests.data.corpus import examples_of_window
 
 EOS = 1
@@ -26,7 +26,7 @@ def documents_of(texts, index=None):
 
 
 def read_all(texts, raw_length, mode, eos, index=None):
-    reader = WindowReader(documents_of(texts, index), WindowSpec("d", 1.0, raw_length, mode, eos))
+    reader = make_reader(documents_of(texts, index), WindowSpec("d", 1.0, raw_length, mode, eos))
     return [list(map(list, examples_of_window(reader, i))) for i in range(len(reader))]
 
 
@@ -78,15 +78,13 @@ def test_every_token_is_in_one_window(texts, raw_length, eos, mode, random):
         assert ends == set(np.cumsum(list(map(len, documents))).tolist()) | set(np.cumsum(sizes).tolist())
 
 
-@pytest.mark.parametrize("long", [1, 1000])
-def test_windows_read_together_are_those_read_alone(long, monkeypatch):
-    """Slices of `long` tokens and more are copied, and shorter ones are read by an index of each token."""
-    monkeypatch.setattr("data.windows.windowing._LONG", long)
+def test_windows_read_together_are_those_read_alone():
     documents = documents_of(TEXTS)
     for mode in ("join", "pack", "split"):
-        reader = WindowReader(documents, WindowSpec("d", 1.0, 2, mode, True))
+        reader = make_reader(documents, WindowSpec("d", 1.0, 2, mode, True))
         indices = np.array([3, 0, 3, len(reader) - 1])
-        padded, lengths = gather(reader.tokens, reader.slices(np.zeros(4, np.int64), indices), 5, 7)
+        slices = reader.slices(np.zeros(4, np.int64), indices)
+        padded, lengths = gather([reader.tokens] * len(slices.starts), slices, 5, 7)
         alone = [example for i in indices for example in examples_of_window(reader, i)]
         assert [tuple(row[:n].tolist()) for row, n in zip(padded, lengths, strict=True)] == alone
         assert all((row[n:] == 7).all() for row, n in zip(padded, lengths, strict=True))
@@ -102,7 +100,7 @@ def test_every_token_is_in_one_window_of_every_epoch(texts, raw_length, eos, mod
     ids = iter(range(3, 10_000))
     texts = [[next(ids) for _ in text] for text in texts]
     documents = documents_of(texts)
-    reader = WindowReader(documents, WindowSpec("d", 1.0, raw_length, mode, eos), seed)
+    reader = make_reader(documents, WindowSpec("d", 1.0, raw_length, mode, eos), seed)
     expected = sorted([id_ for text in texts for id_ in text] + [EOS] * eos * len(texts))
     document_of = {id_: d for d, text in enumerate(texts) for id_ in text}
     for epoch in (0, 1, 2**40):
@@ -119,17 +117,17 @@ def test_every_token_is_in_one_window_of_every_epoch(texts, raw_length, eos, mod
 def test_every_epoch_cuts_elsewhere(mode):
     texts = [list(range(10 * d, 10 * d + n)) for d, n in enumerate([9, 10, 7, 10])]
     spec = WindowSpec("d", 1.0, 6, mode, False)
-    reader = WindowReader(documents_of(texts), spec, seed=5)
+    reader = make_reader(documents_of(texts), spec, seed=5)
     begins = [
         tuple(sorted(piece[0] for i in range(len(reader)) for piece in examples_of_window(reader, i, epoch)))
         for epoch in range(40)
     ]
     assert len(set(begins)) > 20
-    again = WindowReader(documents_of(texts), spec, seed=5)
+    again = make_reader(documents_of(texts), spec, seed=5)
     assert [examples_of_window(again, i, 7) for i in range(len(again))] == [
         examples_of_window(reader, i, 7) for i in range(len(reader))
     ]
-    fixed = WindowReader(documents_of(texts), spec)
+    fixed = make_reader(documents_of(texts), spec)
     assert [examples_of_window(fixed, i, 0) for i in range(4)] == [examples_of_window(fixed, i, 9) for i in range(4)]
 
 
@@ -137,7 +135,7 @@ def test_every_epoch_cuts_elsewhere(mode):
 def test_over_many_epochs_every_place_of_the_text_is_every_place_of_a_window(mode):
     """Without this, an objective that predicts the last part of a window never predicts the rest of the text."""
     text = [list(range(3, 40)), list(range(40, 43)), list(range(43, 100))]
-    reader = WindowReader(documents_of(text), WindowSpec("d", 1.0, 10, mode, False), seed=0)
+    reader = make_reader(documents_of(text), WindowSpec("d", 1.0, 10, mode, False), seed=0)
     counts, epochs = np.zeros((100, 10)), 3000
     for epoch in range(epochs):
         indices = np.arange(len(reader))
@@ -160,6 +158,6 @@ def test_too_few_tokens_for_a_window(mode):
         r"data\.inputs_length, a data\.path with more text, or another data\.heldout_fraction"
     )
     with pytest.raises(ConfigError, match=message):
-        WindowReader(documents_of(TEXTS), WindowSpec("x", 1.0, 10, mode, False))
-    assert len(WindowReader(documents_of(TEXTS), WindowSpec("x", 1.0, 10, mode, True))) == 2  # the EOS tokens count
-    assert len(WindowReader(documents_of(TEXTS), WindowSpec("x", 1.0, 10, "split", False))) == 3
+        make_reader(documents_of(TEXTS), WindowSpec("x", 1.0, 10, mode, False))
+    assert len(make_reader(documents_of(TEXTS), WindowSpec("x", 1.0, 10, mode, True))) == 2  # the EOS tokens count
+    assert len(make_reader(documents_of(TEXTS), WindowSpec("x", 1.0, 10, "split", False))) == 3

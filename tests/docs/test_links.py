@@ -2,7 +2,7 @@
 
 import pytest
 
-from docs.site.links import rewrite
+from docs.site.hooks import rewrite
 
 CONFIGS = {"clm"}
 

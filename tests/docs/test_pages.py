@@ -4,7 +4,7 @@ import re
 
 import yaml
 
-from docs.site import examples, pages
+from docs.site import pages
 
 
 def test_every_config_has_a_page_with_its_command_and_its_fields():
@@ -12,7 +12,7 @@ def test_every_config_has_a_page_with_its_command_and_its_fields():
     for name in pages.config_names():
         page = pages.objective_page(name)
         assert page.startswith("# ") and "## The fields of `objective`" in page and pages.EXAMPLES in page
-        assert examples.command(name).split()[3] == f"--config=configs/{name}.py" in page
+        assert pages.command(name).split()[3] == f"--config=configs/{name}.py" in page
     denoisers = yaml.safe_load(re.search("```yaml(.*?)```", pages.objective_page("ul2"), re.DOTALL)[1])["denoisers"]
     assert list(denoisers) == ["r1", "r2", "s", "x1", "x2", "x3", "x4"] and denoisers["x2"]["noise_density"] == 0.5
 
@@ -25,8 +25,8 @@ def test_every_config_is_in_the_tables_of_objectives():
 
 
 def test_the_examples_are_those_of_the_command(tmp_path):
-    shown = examples.examples("mlm", pages.ROOT, str(tmp_path))
-    assert shown == examples.examples("mlm", pages.ROOT, str(tmp_path))
+    shown = pages.examples("mlm", str(tmp_path))
+    assert shown == pages.examples("mlm", str(tmp_path))
     assert "[MASK]" in shown and "encoder self-attention" in shown and str(pages.ROOT) not in shown
 
 

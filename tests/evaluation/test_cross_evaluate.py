@@ -157,7 +157,7 @@ REFUSED = {
     "no language model": (("simcse", "configs/mlm.py"), "^objective.name='simcse' does not train the prediction of"),
     "positions": (
         ("mlm", "configs/mlm.py"),
-        "data.inputs_length=128 does not fit the run's 40 learned positions: add --config.data.inputs_length=40",
+        "data.inputs_length=128 must be at most model.max_length=40, the number of learned positions",
     ),
     "model": (
         ("clm", "configs/clm.py", "--config.model.d_model=64"),

@@ -85,10 +85,10 @@ def test_an_encoder_decoder_reads_the_context_in_its_encoder():
     expected = decoder_log_probs(model, np.array([vocab.sentinel(0), *ids(A)]), encoder=encoder)
     [found] = continuations(model, pairs_of((CONTEXT, A)))
     np.testing.assert_allclose(found.log_likelihood, expected[1:].sum(), rtol=1e-5)
-    # A text of three windows: the encoder reads the 46 tokens before the scored ones, at most 47 in a row of 48.
+    # A text of three windows of 46 scored tokens in a row of 48; the last one reads 31 tokens to fill 47.
     text = ids(CONTEXT * 12)
     [found] = rolling(model, [text])
-    parts = [Pair(text[:0], text[:47]), Pair(text[1:47], text[47:94]), Pair(text[48:94], text[94:])]
+    parts = [Pair(text[:0], text[:46]), Pair(text[45:46], text[46:92]), Pair(text[61:92], text[92:])]
     expected = sum(part.nats for part in continuations(model, parts))
     np.testing.assert_allclose(found.nats, expected, rtol=1e-5)
     assert found.tokens == found.bytes == 108
@@ -115,9 +115,9 @@ def test_rolling_scores_each_token_once(causal):
     text = ids("abcdefghijklmnopqrstuvwxyz" * 4)
     whole, one = rolling(causal, [text[:48], text])
     np.testing.assert_allclose(whole.log_likelihood, decoder_log_probs(causal, text[:48]).sum(), rtol=1e-5)
-    # Rows of 48 tokens: 48 scored, then one read and 47 scored, then one read and the last 9 scored.
-    parts = [text[:48], text[47:95], text[94:]]
-    scored = [decoder_log_probs(causal, part)[k:].sum() for part, k in zip(parts, (0, 1, 1), strict=True)]
+    # 47 scored, then one read and 47 scored, then 38 read and the last 10 scored, in a row of 48.
+    parts = [text[:47], text[46:94], text[56:]]
+    scored = [decoder_log_probs(causal, part)[k:].sum() for part, k in zip(parts, (0, 1, 38), strict=True)]
     np.testing.assert_allclose(one.log_likelihood, sum(scored), rtol=1e-5)
     assert whole.tokens == 48 and one.tokens == 104
     # Targets that repeat the context share their row between it and the scored tokens.

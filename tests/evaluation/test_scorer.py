@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from configs.bart import VARIANTS as BART
-from evaluation.probes.probe import hide_each_unit
+from evaluation.probes.probe import unit_spans
 from evaluation.scorer import LanguageModel, find_denoiser, hide
 from generate.prompts import Prompt, max_answer_length
 from generate.sampling import Request, Sampling, generate_answers
@@ -127,7 +127,8 @@ def test_words_are_hidden_at_once_and_each_token_once():
     vocab = experiment.vocab
     text = TEXT.copy()
     text[6] = vocab.unk
-    examples = list(hide_each_unit(find_denoiser(experiment, "both", None), text, "word", vocab))
+    denoiser = find_denoiser(experiment, "both", None)
+    examples = [hide(denoiser, text, *span, vocab) for span in unit_spans(text, "word", vocab)]
     assert np.concatenate([example.hidden for example in examples]).tolist() == text.tolist()
     ordinary = text != vocab.unk
     assert len(examples) == word_starts(text[None], ordinary[None], vocab)[0].sum() + 1
@@ -176,7 +177,7 @@ def test_scores_do_not_depend_on_the_batch(objective, architecture):
     side = "left" if objective == "clm" else "both"
     stops = [len(text) if side == "left" else len(text) - 1 for text in texts]
     examples = [example_of(experiment, side, 1, max(stop, 2), text) for text, stop in zip(texts, stops, strict=True)]
-    together = scored(experiment, params, examples, positions_per_batch=100)
+    together = scored(experiment, params, examples, rows_per_batch=2)
     for example, one in zip(examples, together, strict=True):
         [alone] = scored(experiment, params, [example])
         assert len(one.nats) == len(example.hidden)

@@ -163,7 +163,7 @@ def test_muon_updates_other_parameters_exactly_as_adamw():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_array_of_the_state_is_sharded_as_its_parameter(name):
-    mesh = jax.sharding.AbstractMesh((1, 2, 1, 2), AXES, axis_types=(AxisType.Auto,) * 4)
+    mesh = jax.sharding.AbstractMesh((1, 2, 2), AXES, axis_types=(AxisType.Auto,) * 3)
     shapes = model_shapes(d_model=128, d_ff=256, num_heads=4, num_kv_heads=4, head_dim=32)
     places = {path: sharding.spec for path, sharding in by_name(shardings(mesh, shapes)).items()}
     matrices = {path for path, spec in places.items() if {"fsdp", "tensor"} <= set(spec)}
@@ -243,22 +243,7 @@ def test_decay_mask_matches_anywhere_in_the_path():
     assert all(jax.tree.leaves(decay_mask(tree, ())))
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"b1": 1.0}, "b1=1.0"),
-        ({"eps": 0.0}, "eps=0.0"),
-        ({"clip_norm": float("nan")}, "clip_norm=nan"),
-        ({"no_decay": ("norm", "(bias")}, r"'\(bias'"),
-    ],
-)
-def test_values_that_cannot_work_are_named(changes, named):
-    with pytest.raises(ConfigError, match=named) as error:
-        optimizer(**changes)
+def test_a_pattern_that_is_none_is_named():
+    with pytest.raises(ConfigError, match=r"^optimizer.no_decay: '\(bias' is not a regular expression") as error:
+        optimizer(no_decay=("norm", "(bias"))
     assert "\n" not in str(error.value)
-
-
-def test_a_name_without_a_step_is_refused():
-    """As of an optimizer that is in the config's names alone."""
-    with pytest.raises(ConfigError, match=r"optimizer.name='sgd' has no step in experiment/optimizer.py"):
-        optimizer(name="sgd")

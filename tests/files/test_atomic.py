@@ -68,24 +68,9 @@ def test_an_output_file_is_whole_or_not_there(tmp_path):
     with writing(str(tmp_path / "link")) as file:
         file.write("é")
     assert out.read_bytes() == "é".encode() and sorted(os.listdir(tmp_path)) == ["link", "out"]
-    with writing(os.devnull) as file:
-        file.write("x")
-    assert not os.path.isfile(os.devnull)
-    for path in (tmp_path, tmp_path / "none" / "out"):
+    for path in (os.devnull, tmp_path, tmp_path / "none" / "out"):
         with pytest.raises(ConfigError, match="cannot be written: name a file in an existing folder"):
             check_output(str(path))
-
-
-def test_an_output_replaces_no_file_of_a_run(tmp_path):
-    run = tmp_path / "run"
-    (run / "checkpoints" / "3").mkdir(parents=True)
-    for name in ("config.json", "metrics.jsonl", "checkpoints/3/record", "loss.svg"):
-        (run / name).write_text("{}")
-    for name in ("config.json", "metrics.jsonl", "checkpoints/3/record"):
-        with pytest.raises(ConfigError, match=f"--html=.*{name} would replace a file of the run .*run: name another"):
-            check_output(str(run / name), "--html")
-    for name in ("answers.jsonl", "loss.svg"):  # new, or a picture that is drawn again
-        check_output(str(run / name))
 
 
 def test_a_json_file_that_is_damaged_is_one_line(tmp_path):

@@ -41,8 +41,8 @@ def test_each_line_has_the_answer_of_the_prompt_alone(workdirs, monkeypatch, cap
     arguments = ("--prompts=-", f"--out={tmp_path}/out.jsonl", *options)
     lines, printed = run(monkeypatch, capsys, workdirs["ul2"], *arguments, stdin=content)
     assert lines == [] and printed.splitlines() == [
-        "note: 1 of 3 prompts: denoiser r reads the prompt, with mode token [R]; choose another mode with --mode",
-        "note: 2 of 3 prompts: denoiser s reads the prompt, with mode token [S]; choose another mode with --mode",
+        "note: denoiser r reads the prompt, with mode token [R]; choose another mode with --mode",
+        "note: denoiser s reads the prompt, with mode token [S]; choose another mode with --mode",
         f"{len(records)} answers in {tmp_path}/out.jsonl",
     ]
     written = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
@@ -52,7 +52,7 @@ def test_each_line_has_the_answer_of_the_prompt_alone(workdirs, monkeypatch, cap
 
 FILES = {  # objective, name of the file, its bytes, flags, the error
     "empty": ("clm", "p.txt", b"", [], "p.txt has no prompts: write one in each line"),
-    "not UTF-8": ("clm", "p.txt", b"ab\na\xff", [], r"p.txt, line 2 is not UTF-8 \(byte 1 of the line\)"),
+    "not UTF-8": ("clm", "p.txt", b"ab\na\xff", [], r"p.txt is not UTF-8 \(byte 4\)"),
     "no field": ("clm", "p.jsonl", b'{"prompt": "a"}\n{"text": "a"}', [], "p.jsonl, line 2 has no 'prompt': write an"),
     "too long": ("clm", "p.txt", b"a\n" + b"a" * 48, [], r"line 2 has 48 tokens.*data\.inputs_length=48"),
     "both": ("clm", "p.txt", b"a", ["--prompt=a"], "--prompt and --prompts exclude each other"),

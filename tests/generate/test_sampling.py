@@ -11,9 +11,8 @@ from generate.prompts import make_prompt, prompt_batch
 from generate.sampling import Sampling, decode, sample_token
 from models.transformer import apply
 from objectives.algebra.sequences import Sequences
-from objectives.objective import InputsTargets
+from objectives.objective import InputsTargets, RowShape
 from objectives.rows import layout
-from objectives.rows.lengths import RowShape
 from tests.train.tiny_experiments import random_params, tiny_experiment
 
 GREEDY = Sampling(temperature=0.0, top_k=0, top_p=1.0)

@@ -2,8 +2,6 @@
 
 import json
 import os
-import re
-import shutil
 import sys
 
 import numpy as np
@@ -99,20 +97,6 @@ def test_padding_and_rows_that_are_no_token_are_never_generated(exported, capsys
     assert until_end.sum() > 150 and not np.isin(new[until_end], never).any()
 
 
-def test_transformers_fills_the_same_masks(exported, capsys):
-    run, out = exported("bert")
-    prompt = "import [MASK][MASK]s"
-    printed = printed_by_generate(capsys, run, prompt)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
-    model = transformers.AutoModelForMaskedLM.from_pretrained(out)
-    inputs = tokenizer(prompt, return_tensors="pt")
-    probabilities = model(**inputs).logits[0, inputs.input_ids[0] == tokenizer.mask_token_id].softmax(-1)
-    shown = [float(value) for value in re.findall(r"^mask \d: .*? (\d\.\d{3})  ", printed, re.MULTILINE)]
-    vocab = load_experiment(str(run)).vocab
-    likeliest = [max(p for id_, p in enumerate(row.tolist()) if 0 < id_ < vocab.size) for row in probabilities]
-    np.testing.assert_allclose(shown, likeliest, atol=1e-3)
-
-
 @pytest.mark.parametrize(
     ("name", "begin", "end"),
     [
@@ -157,8 +141,6 @@ def test_the_card_and_the_tensors_are_those_of_the_step(trained, tmp_path):
         "| held-out loss | 2.5 nats per scored token |",
         "| tokens seen | 2,464,000 of training text |",
         "| steps | 2 of 8 rows |",
-        "| averaged parameters | train.ema_decay=0.9 |",
-        "| the tokenizer adds | `` before a text, `</s>` after it |",
         "model = AutoModelForSeq2SeqLM.from_pretrained",
     ):
         assert expected in card, expected
@@ -171,22 +153,17 @@ def test_the_card_and_the_tensors_are_those_of_the_step(trained, tmp_path):
     assert json.loads((out / "config.json").read_text())["dtype"] == "bfloat16"
 
 
-def test_every_step_has_a_folder_in_one_that_is_new(trained, tmp_path):
-    out = tmp_path / "out"
-    run_export(f"--workdir={trained}", f"--out={out}", "--all_steps")
-    first, last = (open_folder(out / name, "").tensors for name in ("step_2", "step_4"))
-    assert any((first[name] != last[name]).any() for name in first)
+def test_an_existing_folder_is_refused(trained, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").touch()
     with pytest.raises(ConfigError, match=r"--out=.* exists and is not empty: name a new folder"):
-        run_export(f"--workdir={trained}", f"--out={out}")
+        run_export(f"--workdir={trained}", f"--out={tmp_path / 'out'}")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--step=3"], r"--step=3 has no checkpoint in .*: choose one of the steps \[2, 4\]$"),
-        (["--step=2", "--all_steps"], "--step=2 and --all_steps exclude each other"),
-        (["--architecture=BertForMaskedLM"], r"model.architecture='encoder_decoder': BertForMaskedLM of transformers"),
-        (["--architecture=Mamba"], r"--architecture=Mamba is not one of T5ForConditionalGeneration, "),
+        (["--step=3"], r"no checkpoint of step 3"),
         (["--discriminator_only"], "--discriminator_only is for runs of ELECTRA: remove it"),
     ],
 )
@@ -194,12 +171,6 @@ def test_arguments_that_cannot_work_are_one_line(trained, tmp_path, arguments, m
     with pytest.raises(ConfigError, match=message) as error:
         run_export(f"--workdir={trained}", f"--out={tmp_path / 'out'}", *arguments)
     assert len(str(error.value).splitlines()) == 1 and not list(tmp_path.iterdir())
-
-
-def test_a_folder_without_checkpoints(trained, tmp_path):
-    shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
-    with pytest.raises(ConfigError, match="has no checkpoint: train this run first"):
-        run_export(f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}")
 
 
 def test_electra_has_a_folder_for_each_model(tmp_path, corpus, monkeypatch, capsys):
@@ -235,4 +206,4 @@ def test_the_language_model_alone(tmp_path, corpus):
     exported = sum(tensor.size for tensor in open_folder(tmp_path / "out", "").tensors.values())
     everything = array_types(experiment.params_shapes)
     assert exported < experiment.num_params and any(not name.startswith("transformer/") for name in everything)
-    assert "The run trained more than this language model" in (tmp_path / "out" / "README.md").read_text()
+    assert "| not in this folder | what the run trained in addition" in (tmp_path / "out" / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""Models of `transformers` with random weights give the same logits, losses and greedy tokens here, both ways."""
+"""Models of `transformers` with random weights give the same logits and losses here, both ways."""
 
 import dataclasses
 import functools
@@ -12,9 +12,8 @@ pytest.importorskip("transformers")
 pytest.importorskip("safetensors")
 
 from benchmarks import huggingface as comparison
-from benchmarks.huggingface import MODELS, VOCAB, batch_of, random_inputs, random_model
+from benchmarks.huggingface import MODELS, VOCAB, random_model
 from huggingface.families import FAMILIES
-from models.parameters import leaf_name, stacks_layers
 
 TOLERANCE = 1e-4
 SMALL = {"num_hidden_layers": 2}
@@ -48,24 +47,19 @@ def models(name):
 def assert_equal(line):
     assert line["max_abs_difference"] < TOLERANCE
     assert line["max_abs_logit"] > 0.3  # the comparison means something
-    assert line.get("greedy_equal", True)
     assert line["loss_difference"] < 1e-5
-
-
-# Greedy tokens of one model for each kind of decoder, because decoding compiles for seconds.
-GREEDY = {*MODELS} - {"t5_v1_0"}
 
 
 @pytest.mark.parametrize("name", [*MODELS, *VARIANTS])
 def test_models_of_transformers_are_the_same_here(name):
-    assert_equal(comparison.compare(*models(name), seed=1, greedy=name in GREEDY))
+    assert_equal(comparison.compare(*models(name), seed=1))
 
 
 @pytest.mark.parametrize("name", [*MODELS, *VARIANTS])
 def test_models_from_here_are_the_same_in_transformers(name):
     ours = comparison.random_params(models(name)[0], seed=2)
     torch_model = comparison.write(ours)
-    assert_equal(comparison.compare(ours, torch_model, seed=3, greedy=name in GREEDY))
+    assert_equal(comparison.compare(ours, torch_model, seed=3))
     again = comparison.read(torch_model)
     assert dataclasses.replace(again.model, dropout_rate=0) == dataclasses.replace(ours.model, dropout_rate=0)
     jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
@@ -73,39 +67,6 @@ def test_models_from_here_are_the_same_in_transformers(name):
 
 def test_every_family_is_compared():
     assert {class_name for class_name, _ in MODELS.values()} == FAMILIES.keys()
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_every_parameter_matters(name):
-    """Each leaf replaced by another leaf of its shape, or by 0, and each layer by another layer's: logits change.
-
-    Except for biases of keys, which add the same number to the scores of all keys.
-    """
-    ours, torch_model = models(name)
-    architecture = ours.model.architecture
-    batch = batch_of(random_inputs(torch_model.config.to_dict(), architecture, seed=1), architecture)
-    side = "decoder" if "decoder_segment_ids" in batch else "encoder"
-    is_token = batch[f"{side}_segment_ids"] > 0
-    leaves, tree = jax.tree_util.tree_flatten_with_path(ours.params)
-    names, values = [leaf_name(path) for path, _ in leaves], [leaf for _, leaf in leaves]
-
-    def logits(index, replacement):
-        params = jax.tree.unflatten(tree, [*values[:index], replacement, *values[index + 1 :]])
-        outputs = comparison.our_logits(ours.model, params, batch)
-        return np.concatenate(
-            [np.asarray(outputs["logits"])[is_token].ravel(), np.asarray(outputs.get("pairs", [])).ravel()]
-        )
-
-    expected = logits(0, values[0])
-    for index, leaf_path in enumerate(names):
-        if leaf_path.endswith("/key/bias"):
-            continue
-        value = values[index]
-        others = [other for other in values if other.shape == value.shape and other is not value]
-        replacements = [others[index % len(others)] if others else np.zeros_like(value)]
-        replacements += [value[::-1]] if stacks_layers(leaf_path) else []
-        for replacement in replacements:
-            assert np.abs(logits(index, replacement) - expected).max() > 10 * TOLERANCE, leaf_path
 
 
 def test_the_written_config_is_read_by_the_class_as_the_same_options():

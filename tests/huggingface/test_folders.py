@@ -82,7 +82,7 @@ def test_a_folder_without_architectures_is_the_language_model_of_its_type():
         ("t5_v1_0", dict(num_decoder_layers=2), r"num_decoder_layers=2 is not supported, only 3"),
         ("t5_v1_0", dict(feed_forward_proj="gated-relu"), r"feed_forward_proj='gated-relu' is not supported"),
         ("t5_v1_1", dict(tie_word_embeddings=True), r"shared.weight and lm_head.weight must be equal"),
-        ("t5_v1_0", dict(tie_word_embeddings=False), r"1 tensor \(lm_head.weight\) is missing"),
+        ("t5_v1_0", dict(tie_word_embeddings=False), r"lm_head.weight is missing: config.json has"),
         ("bert", dict(hidden_act="quick_gelu"), r"hidden_act='quick_gelu' is not supported"),
         ("bert", dict(num_attention_heads=5), r"num_attention_heads=5 must divide hidden_size=32"),
         ("bert", dict(quantization_config={"bits": 4}), r"quantization_config is not supported"),
@@ -98,12 +98,10 @@ def test_options_that_models_here_do_not_have_are_refused(name, changes, message
 def test_missing_and_surplus_tensors_are_named_with_their_number():
     tensors = folder("llama")[1]
     without = {name: tensor for name, tensor in tensors.items() if "layers.1.mlp" not in name}
-    assert_refused(
-        r"3 tensors \(model.layers.1.mlp.gate_proj.weight, .*up_proj.weight, .*\) are missing", "llama", without
-    )
-    assert_refused(r"2 tensors \(a, b\) are surplus", "llama", tensors | {"a": np.ones(1), "b": np.ones(1)})
+    assert_refused(r"3 missing tensors: model.layers.1.mlp.gate_proj.weight, .*up_proj.weight, ", "llama", without)
+    assert_refused(r"2 surplus tensors, which .*: a, b$", "llama", tensors | {"a": np.ones(1), "b": np.ones(1)})
     more_layers = tensors | {f"model.layers.3.{k}": np.ones(1) for k in range(9)}
-    assert_refused(r"9 tensors \(model.layers.3.0, .*model.layers.3.3, ...\) are surplus", "llama", more_layers)
+    assert_refused(r"9 surplus tensors, .*: model.layers.3.0, .*model.layers.3.3$", "llama", more_layers)
     assert_refused(
         r"model.embed_tokens.weight has shape \[60, 32\], and config.json gives a model with \[61, 32\]",
         "llama", tensors | {"model.embed_tokens.weight": np.ones((60, 32))},
@@ -133,13 +131,10 @@ def test_folders_of_older_releases_are_read():
         for name, tensor in folder("bert")[1].items()
     }
     assert any("gamma" in name for name in tensorflow)
-    norm = "bert.embeddings.LayerNorm"
-    assert_refused(r"LayerNorm.\w+ and .*LayerNorm.\w+ are the same parameter", "bert",
-                   tensorflow | {f"{norm}.weight": tensorflow[f"{norm}.gamma"]})  # fmt: skip
     extra = {"bert.pooler.dense.weight": np.ones((32, 32)), "cls.seq_relationship.bias": np.ones(2)}
     extra |= {"bert.embeddings.position_ids": np.arange(24)[None]}
     assert_same(read("bert", tensorflow | extra)[1], read("bert")[1])
-    assert_refused(r"3 tensors .* are surplus", "gpt2", tensors | extra)
+    assert_refused(r"3 surplus tensors", "gpt2", tensors | extra)
 
     rotary = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(4)}
     assert_same(read("llama", folder("llama")[1] | rotary)[1], read("llama")[1])
@@ -168,22 +163,6 @@ def test_tensors_that_models_here_lack_must_be_0():
     assert family.model(hf_config, ones, "float32").num_token_types == 1
     with pytest.raises(ConfigError, match=r"token_type_embeddings.weight must be 0"):
         family.to_params(ones, model, hf_config)
-
-
-def test_position_rows_before_the_first_position():
-    """RoBERTa's pad_token_id + 1 and BART's 2 rows, by hand."""
-    _, tensors = folder("roberta")
-    table = tensors["roberta.embeddings.position_embeddings.weight"]
-    assert table.shape == (26, 32) and not table[:2].any()
-    marked = np.arange(26, dtype=np.float32)[:, None] * np.ones((1, 32), np.float32)
-    name = "roberta.embeddings.position_embeddings.weight"
-    model, params = read("roberta", tensors | {name: marked})
-    assert model.max_length == 24
-    assert params["transformer"]["position_embedder"]["embedding"][:, 0].tolist() == [*range(2, 26)]
-    model, params = read("roberta", tensors | {name: marked}, pad_token_id=4)
-    assert model.max_length == 21
-    assert params["transformer"]["position_embedder"]["embedding"][0, 0] == 5
-    assert folder("bart")[1]["model.decoder.embed_positions.weight"].shape == (26, 32)
 
 
 # What the runs of this project are written as
@@ -219,23 +198,6 @@ def test_runs_are_written_as_the_class_that_holds_their_model(name, architecture
     shapes = jax.eval_shape(lambda key: folder.family.init_params(folder.model, key), jax.random.key(0))
     assert jax.tree.map(lambda leaf: leaf.shape, shapes) == jax.tree.map(lambda leaf: leaf.shape, folder.params)
     assert folder.family.table(folder.model, config)
-
-
-def test_a_run_of_electra_is_written_as_two_models():
-    both = folders("electra", "encoder_only", **EXACT)
-    assert {name: folder.family.architecture for name, folder in both.items()} == {
-        "discriminator": "ElectraForPreTraining",
-        "generator": "ElectraForMaskedLM",
-    }
-    for folder in both.values():
-        config = folder.family.huggingface_config(folder.model, VOCAB)
-        assert config["embedding_size"] == 32
-        shapes = jax.eval_shape(lambda key, f=folder: f.family.init_params(f.model, key), jax.random.key(0))
-        assert jax.tree.structure(shapes) == jax.tree.structure(folder.params)
-    assert config["hidden_size"] == 16  # the generator's
-    generator = folders("electra", "encoder_only", **LEARNED)["generator"]  # with the tanh formula
-    with pytest.raises(ConfigError, match=r"model.mlp='gelu': ElectraForMaskedLM of transformers has 'exact_gelu'"):
-        generator.family.huggingface_config(generator.model, VOCAB)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,6 @@ def test_common_tokens_are_found_at_other_ids():
     assert (shared.num_new, shared.num_dropped) == (2, 2)
 
 
-def test_of_a_repeated_text_each_occurrence_has_its_own_row():
-    shared = match_tokens(["a", "a", "a"], ["b", "a", "a"])
-    assert shared.here.tolist() == [0, 1] and shared.there.tolist() == [1, 2]
-    assert (shared.num_new, shared.num_dropped) == (1, 1)
-
-
 def test_differences_name_the_first_two_ids():
     assert describe_differences(["a", "b"], ["a", "b"]) == ""
     assert describe_differences(["a", "b"], ["a", "c"]) == "id 1 is 'c' there and 'b' here"

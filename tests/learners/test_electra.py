@@ -166,7 +166,7 @@ def test_a_row_by_hand(monkeypatch):
     cls, a, b, c, sep, mask, x = range(1, 8)
     stub, module = Stub(), "learners.electra"
     monkeypatch.setattr(f"{module}.bind", lambda config, params: stub)
-    monkeypatch.setattr(f"{module}.discriminator_logits", lambda config, params, hidden: jnp.full((1, 6), math.log(3)))
+    monkeypatch.setattr(f"{module}.bind_module", lambda *_, params: lambda hidden: jnp.full((1, 6), math.log(3)))
     monkeypatch.setattr(f"{module}.scored_positions", lambda weights, num_positions: jnp.asarray([[1, 3, 0]]))
     monkeypatch.setattr(f"{module}.sample_tokens", lambda logits, keys, temperature: jnp.asarray([[x, c, b]]))
     row = {

@@ -14,10 +14,10 @@ def learner_of(name, architecture, **overrides):
 
 
 def test_a_training_step_is_three_forward_passes_of_every_row():
-    learner = learner_of("clm", "decoder_only")
+    experiment = make_experiment(small_config("clm", "decoder_only", train__batch_size=5))
     forward = 2 * GATED_LAYER + 2 * 40 * 32 * VOCAB
-    assert learner.forward_flops(40, 0) == forward
-    assert learner.train_step_flops(rows=5, inputs_length=40, targets_length=0) == 3 * 5 * forward
+    assert experiment.learner.forward_flops(40, 0) == forward
+    assert experiment.train_step_flops == 3 * 5 * forward
 
 
 def test_flops_of_electra_by_hand():

@@ -31,15 +31,6 @@ def test_all_of_a_segment_attends_to_its_prefix_and_other_segments_do_not():
     ]
 
 
-def test_cross_attention_of_packed_rows():
-    assert mask([1, 2, 2, 0], [1, 1, 2, 3, 0], causal=False).tolist() == [
-        [1, 1, 0, 0, 0],
-        [0, 0, 1, 0, 0],
-        [0, 0, 1, 0, 0],
-        [0, 0, 0, 0, 0],
-    ]
-
-
 def test_a_query_with_an_offset_attends_to_the_cached_keys_before_it():
     assert mask([1, 1], [1, 1, 1, 1, 1, 0], causal=True, query_offset=jnp.asarray(2)).tolist() == [
         [1, 1, 1, 0, 0, 0],
@@ -63,20 +54,6 @@ def test_mask_by_its_definition(row, causal, ordered):
             assert found[q, k] == (visible and (not ordered or order[k] <= order[q]))
 
 
-def test_an_order_masks_keys_of_higher_order_wherever_they_are():
-    # Two segments. The first has two tokens of order 0 around two tokens of orders 1 and 2.
-    found = mask([1, 1, 1, 1, 2, 2, 0], causal=False, order_BxL=jnp.asarray([[0, 1, 2, 0, 5, 5, 0]]))
-    assert found.tolist() == [
-        [1, 0, 0, 1, 0, 0, 0],
-        [1, 1, 0, 1, 0, 0, 0],
-        [1, 1, 1, 1, 0, 0, 0],
-        [1, 0, 0, 1, 0, 0, 0],
-        [0, 0, 0, 0, 1, 1, 0],
-        [0, 0, 0, 0, 1, 1, 0],
-        [0, 0, 0, 0, 0, 0, 0],
-    ]
-
-
 def attention_inputs(num_heads=4, num_kv_heads=2):
     rng = np.random.default_rng(0)
     query = jnp.asarray(rng.standard_normal((2, num_heads, 3, 6), np.float32))
@@ -91,18 +68,6 @@ def attend(query, keys_values, visible, bias, **options):
     return dot_product_attention(query, keys_values, mask_Bx1xQxS=visible, bias_1xHxQxS=bias, **options)
 
 
-def test_attention_by_loops():
-    query, (keys, values), visible, bias = attention_inputs()
-    ours = attend(query, KeysValues(keys, values), visible, bias)
-    for b, h, q in np.ndindex(2, 4, 3):
-        unmasked = np.flatnonzero(visible[b, 0, q])
-        group = h // 2  # query heads 0 and 1 share key/value head 0
-        scores = [0.5 * query[b, h, q] @ keys[b, group, s] + bias[0, h, q, s] for s in unmasked]
-        weights = np.exp(np.float64(scores)) / np.exp(np.float64(scores)).sum()
-        expected = sum((w * values[b, group, s] for w, s in zip(weights, unmasked, strict=True)), np.zeros(6))
-        np.testing.assert_allclose(ours[b, h, q], expected, atol=1e-5)
-
-
 def test_fully_masked_queries_give_zero_and_masked_keys_have_zero_gradients():
     query, keys_values, visible, bias = attention_inputs()
     assert (attend(query, keys_values, visible, bias)[0, :, 1] == 0).all()
@@ -112,22 +77,6 @@ def test_fully_masked_queries_give_zero_and_masked_keys_have_zero_gradients():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
     assert (gradients[0][0, :, 1] == 0).all()
     assert (gradients[1].keys[0, :, 3] == 0).all() and (gradients[1].values[0, :, 3] == 0).all()
-
-
-def test_gradients_equal_those_of_a_plain_softmax():
-    query, keys_values, visible, bias = attention_inputs()
-    visible = visible.at[0, 0, 1, 0].set(True)
-
-    def reference(query, keys_values, bias):
-        keys, values = (jnp.repeat(x, 2, axis=1) for x in keys_values)
-        scores = 0.5 * jnp.einsum("BHQK,BHSK->BHQS", query, keys) + bias
-        probabilities = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf))
-        return jnp.einsum("BHQS,BHSK->BHQK", probabilities, values)
-
-    total = lambda f: lambda *args: jnp.square(f(*args)).sum()  # noqa: E731
-    ours = jax.grad(total(lambda q, kv, b: attend(q, kv, visible, b)), argnums=(0, 1, 2))(query, keys_values, bias)
-    theirs = jax.grad(total(reference), argnums=(0, 1, 2))(query, keys_values, bias)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), ours, theirs)
 
 
 @pytest.mark.parametrize("broadcast_positions", [True, False])

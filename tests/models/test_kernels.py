@@ -16,7 +16,7 @@ from jax.experimental.pallas import tpu as pltpu
 from models import fused_attention, kernels
 from models.attention import KeysValues
 from models.kernels import choose_attention, make_attention_fn
-from models.placement import compiled_for, platform_of
+from models.placement import placed, platform_of
 from models.transformer import apply, init_params
 from tests.models import tiny
 
@@ -140,7 +140,7 @@ def test_kernels_for_tpus_on_rows_of_two_padded_blocks(kernel, name, with_bias, 
     make_kernel = functools.partial(fused_attention.splash.make_splash_mha, interpret=True)
     monkeypatch.setattr(fused_attention.splash, "make_splash_mha", make_kernel)
     interpreted = pltpu.force_tpu_interpret_mode() if kernel == "flash" else contextlib.nullcontext()
-    with compiled_for("tpu", on_one_device), interpreted:
+    with placed(platform="tpu", over_devices=on_one_device), interpreted:
         check(name, kernel, with_bias=with_bias)
 
 
@@ -195,7 +195,7 @@ def test_rows_of_one_segment_have_no_array_for_each_row_head_query_and_key(monke
     )
     for one_segment in (True, False):
         config = tiny.config(attention="auto", dtype="bfloat16", head_dim=16, one_segment=one_segment)
-        with compiled_for("cuda", on_one_device):
+        with placed(platform="cuda", over_devices=on_one_device):
             traced = jax.jit(jax.grad(lambda params, config=config: apply(config, params, batch).sum())).trace(
                 shapes_of(config)
             )
@@ -266,7 +266,7 @@ def test_a_kernel_that_cannot_run_raises_one_line(platform, changes, reason):
         choose_attention(config, platform, length=512)
     assert "\n" not in str(error.value)
     batch = tiny.rows("encoder", [[1]], [[3]]) | tiny.rows("decoder", [[1]], [[4]])
-    with pytest.raises(ValueError, match=message), compiled_for(platform, on_one_device):
+    with pytest.raises(ValueError, match=message), placed(platform=platform, over_devices=on_one_device):
         jax.eval_shape(lambda params: apply(config, params, batch), shapes_of(config))
 
 
@@ -280,7 +280,7 @@ def test_kernels_for_tpus_name_the_dimensions_of_their_arguments_for_over_device
         return function
 
     for has_prefix in (False, True):
-        with compiled_for("tpu", over_devices):
+        with placed(platform="tpu", over_devices=over_devices):
             changed = dataclasses.replace(config, has_prefix=has_prefix)
             jax.eval_shape(lambda params, config=changed: apply(config, params, batch), shapes_of(config))
     assert dimensions == [("BHQK", "BGSK", "BGSK", "BQ", "BS", "BHQK"), ("BHQK", "BGSK", "BGSK", "BHQS", "BHQK")]

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.heads import bind_classifier, bind_pooler, init_classifier, state_at
+from models.heads import Classifier, Pooler, state_at
+from models.parameters import bind_module, init_module
 from tests.models import tiny
 
 D = tiny.FIELDS["d_model"]
@@ -15,7 +16,7 @@ D = tiny.FIELDS["d_model"]
 def params():
     """Random parameters of a classifier: its biases are not 0."""
     generator, config = np.random.default_rng(0), tiny.config()
-    shapes = jax.eval_shape(lambda: init_classifier(config, 3, jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: init_module(Classifier, config, 3, key=jax.random.key(0)))
     return jax.tree.map(lambda leaf: np.float32(generator.standard_normal(leaf.shape)), shapes)
 
 
@@ -24,8 +25,8 @@ def test_a_classifier_is_dense_tanh_dense(params):
     dense, classes = params["pooler"]["dense"], params["classes_dense"]
     assert dense["kernel"].shape == (D, D) and classes["kernel"].shape == (D, 3) and classes["bias"].shape == (3,)
     pooled = np.tanh(states @ dense["kernel"] + dense["bias"])
-    np.testing.assert_allclose(bind_pooler(tiny.config(), params["pooler"])(states), pooled, atol=1e-5)
-    logits = bind_classifier(tiny.config(), 3, params)(states)
+    np.testing.assert_allclose(bind_module(Pooler, tiny.config(), params=params["pooler"])(states), pooled, atol=1e-5)
+    logits = bind_module(Classifier, tiny.config(), 3, params=params)(states)
     np.testing.assert_allclose(logits, pooled @ classes["kernel"] + classes["bias"], atol=1e-4)
 
 

@@ -10,8 +10,8 @@ from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STO
 from contract.windows import Windows
 from objectives import Denoiser, Objective, denoisers_of
 from objectives.algebra.sequences import Sequences
+from objectives.objective import RowShape
 from objectives.rows.collate import Collator
-from objectives.rows.lengths import RowShape
 from objectives.rows.window_specs import make_batch_spec
 
 REFERENCE = json.loads(pathlib.Path(__file__).with_name("t5_seqio_vectors.json").read_text())
@@ -85,17 +85,3 @@ def collator(
         documents=documents,
         bidirectional_inputs=True,
     )
-
-
-def rebuild(inputs: list[int], targets: list[int], vocab: Vocab) -> list[int]:
-    """The raw text of an example of span corruption from its inputs and targets, both without EOS and mode token."""
-    sentinels = {int(s) for s in vocab.sentinels}
-    spans, current = {}, None
-    for token in targets:
-        if token in sentinels:
-            current = spans.setdefault(token, [])
-        else:
-            current.append(token)
-    text = [t for token in inputs for t in (spans.pop(token) if token in sentinels else [token])]
-    assert not spans, "targets contain spans that are not in the inputs"
-    return text

@@ -7,7 +7,7 @@ from contract.batch import check_batch
 from contract.errors import ConfigError
 from contract.windows import Windows
 from objectives import Classification, denoisers_of
-from objectives.rows.lengths import RowShape
+from objectives.objective import RowShape
 from tests.objectives.helpers import make_collator, vocab
 
 VOCAB = vocab()

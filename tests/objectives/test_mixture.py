@@ -10,7 +10,7 @@ from data.windows.batches import loader
 from experiment.experiment import make_experiment
 from objectives import CLM, OBJECTIVES, Mixture, PrefixLM, denoisers_of
 from objectives.mixture import TableRow
-from objectives.rows.lengths import RowShape
+from objectives.objective import RowShape
 from tests.data.corpus import all_documents, store_of
 from tests.objectives.helpers import make_collator, vocab
 from tests.table import objective_of, small_config
@@ -40,8 +40,8 @@ INVALID = {
     "no mode": (config_of({"clm": {"name": "clm", "weight": 1.0}}), "config field objective.denoisers.clm.mode is mis"),
     "no common architecture": (
         config_of(ROWS | {"mlm": MLM_ROW}),
-        "objective.denoisers have no model.architecture in common: clm, s: decoder_only or encoder_decoder; "
-        "mlm: encoder_only",
+        "objective.denoisers have no model.architecture in common: clm: decoder_only or encoder_decoder; "
+        "s: decoder_only or encoder_decoder; mlm: encoder_only",
     ),
     "unsupported architecture": (
         config_of(ROWS, "encoder_only"),

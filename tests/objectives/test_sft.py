@@ -6,7 +6,7 @@ import pytest
 from contract.errors import ConfigError
 from contract.windows import Windows
 from objectives import SFT, denoisers_of
-from objectives.rows.lengths import RowShape
+from objectives.objective import RowShape
 from tests.objectives.helpers import make_collator, sequence, vocab
 
 VOCAB = vocab()

@@ -180,10 +180,6 @@ def test_the_pool_of_a_gpu_is_that_of_the_environment(monkeypatch):
     assert pool_share() == 0.75
     monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", ".9")
     assert pool_share() == 0.9
-    for value in ("0", "1.5", "most", "nan"):
-        monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", value)
-        with pytest.raises(ConfigError, match=f"XLA_PYTHON_CLIENT_MEM_FRACTION={value} must be a number above 0"):
-            pool_share()
 
 
 @pytest.mark.parametrize("arguments", [["--topology=cpu:3"], []])

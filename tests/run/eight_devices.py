@@ -21,11 +21,10 @@ from experiment.experiment import make_experiment
 from generate.__main__ import main as generate
 from plan.hlo import collective_bytes
 from run import sharding
-from run.compiled_run import compiled_train_step, make_run, on_mesh, seed_array
-from run.per_device import over_devices, per_part_of_positions
+from run.compiled_run import compiled_train_step, make_run, seed_array
 from run.restore import load_experiment, load_params
-from run.sharding import batch_sharding, local_rows, make_mesh, shardings, to_global
-from run.step import init_state, make_eval_step
+from run.sharding import batch_sharding, local_rows, make_mesh, over_devices, shardings, to_global
+from run.step import init_state
 from tests.in_process import run_here
 from tests.learners.row_learners import batch_of
 from tests.run.test_devices import READ
@@ -80,15 +79,13 @@ SPANS, DROPOUT, WHOLE_BATCH = "span_corruption", {"model__dropout_rate": 0.1}, {
 CASES = {
     "fsdp": (SPANS, "decoder_only", {}, {"loss__chunk_size": 5, "mesh__fsdp": 2}),
     "fsdp, tensor": (SPANS, "decoder_only", {}, {"loss__chunk_size": 5, "mesh__fsdp": 2, "mesh__tensor": 2}),
-    "context, tensor; packed rows": ("clm", "decoder_only", {}, {"mesh__context": 4, "mesh__tensor": 2}),
-    "context, fsdp; cross-attention": (SPANS, "encoder_decoder", {}, {"mesh__context": 2, "mesh__fsdp": 2}),
-    "context; attention order": ("unilm", "encoder_only", {}, {"mesh__context": 8}),
-    "multi_token_prediction": (
-        "multi_token_prediction", "decoder_only", DROPOUT, {"mesh__context": 2} | WHOLE_BATCH,
-    ),
-    "electra": ("electra", "encoder_only", DROPOUT, {"mesh__context": 2} | WHOLE_BATCH),
-    "sentence_pairs": ("nsp", "encoder_only", {}, {"mesh__context": 2}),
-    "classification": ("classification", "encoder_only", {}, {"mesh__context": 4}),
+    "tensor; packed rows": ("clm", "decoder_only", {}, {"mesh__tensor": 2}),
+    "fsdp; cross-attention": (SPANS, "encoder_decoder", {}, {"mesh__fsdp": 2}),
+    "attention order": ("unilm", "encoder_only", {}, {}),
+    "multi_token_prediction": ("multi_token_prediction", "decoder_only", DROPOUT, WHOLE_BATCH),
+    "electra": ("electra", "encoder_only", DROPOUT, WHOLE_BATCH),
+    "sentence_pairs": ("nsp", "encoder_only", {}, {}),
+    "classification": ("classification", "encoder_only", {}, {}),
     "contrastive": ("simcse", "encoder_only", {}, WHOLE_BATCH),
 }  # fmt: skip
 
@@ -99,19 +96,6 @@ def test_an_update_is_that_of_one_device_and_one_microbatch(case):
     experiment = experiment_of(name, architecture, **fields | {"train__grad_accum_steps": 2} | split)
     expected = on_one_device(name, architecture, tuple(fields.items()))
     assert difference(updated(experiment, jax.devices()), expected) < 2e-4
-
-
-@pytest.mark.parametrize("name", [SPANS, "classification"])
-def test_an_evaluation_of_parts_of_rows_is_that_of_whole_rows(name):
-    def evaluated(devices, **fields):
-        experiment = experiment_of(name, "decoder_only", **fields)
-        mesh = make_mesh(experiment.mesh, devices)
-        rows, params = batch_sharding(mesh), experiment.learner.init_params(jax.random.key(0))
-        step = per_part_of_positions(make_eval_step(experiment.learner, bytes_of_token=None, unk=3), mesh=mesh)
-        batch = jax.device_put(batch_of(experiment, experiment.train.batch_size), rows)
-        return jax.device_get(jax.jit(on_mesh(step, rows))(params, batch))
-
-    assert difference(evaluated(jax.devices(), mesh__context=4), evaluated(jax.devices()[:1])) < 2e-4
 
 
 @functools.cache
@@ -128,8 +112,6 @@ def collectives(**fields):
     [
         ({"loss__chunk_size": 5}, {"all-reduce"}),
         ({"train__grad_accum_steps": 4}, {"all-reduce"}),
-        # Every microbatch gathers keys and values alone, and scatters the gradients of these.
-        ({"train__grad_accum_steps": 4, "mesh__context": 2}, {"all-reduce", "all-gather", "reduce-scatter"}),
     ],
 )
 def test_each_gradient_is_added_over_the_devices_once_whatever_the_number_of_parts(fields, kinds):
@@ -149,13 +131,13 @@ def test_the_output_table_is_gathered_and_its_gradient_added_once_whatever_the_n
 
 
 def mesh_of(data, fsdp, tensor):
-    return make_mesh(MeshConfig(backend="jit", data=data, fsdp=fsdp, context=1, tensor=tensor))
+    return make_mesh(MeshConfig(backend="jit", data=data, fsdp=fsdp, tensor=tensor))
 
 
 def test_data_takes_the_remaining_devices():
     mesh = mesh_of(-1, 2, 2)
-    assert dict(mesh.shape) == {"data": 2, "fsdp": 2, "context": 1, "tensor": 2}
-    assert [str(kind) for kind in mesh.axis_types] == ["AxisType.Auto"] * 4
+    assert dict(mesh.shape) == {"data": 2, "fsdp": 2, "tensor": 2}
+    assert [str(kind) for kind in mesh.axis_types] == ["AxisType.Auto"] * 3
     for sizes in ((2, 1, 2), (-1, 3, 1)):
         with pytest.raises(ConfigError, match=r"the product must be the number of devices, 8$"):
             mesh_of(*sizes)
@@ -199,7 +181,6 @@ def test_heads_that_do_not_divide_are_replicated():
 
 MESHES = {
     "all three": {"data": 2, "fsdp": 2, "tensor": 2},
-    "context": {"data": 2, "context": 4},
     "two slices": {"data": 4, "fsdp": 2},
     "pmap": {"backend": "pmap"},
 }

@@ -42,7 +42,7 @@ def test_every_document_is_read_once_per_epoch(batch_size, corpus):
     ]
     counts = [examples.count(documents.tokens(i).astype(np.int32).tobytes()) for i in range(len(documents))]
     assert len(set(counts)) <= 2 and min(counts) == 3, "three epochs; the last batch reads on into the fourth"
-    without_last = run.count_windows(0, steps - 1).examples.sum()
+    without_last = run.train_dataset.count_windows(0, steps - 1).examples.sum()
     assert without_last < 3 * len(documents) <= len(examples)
 
 

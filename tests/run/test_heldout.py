@@ -73,8 +73,16 @@ class Heldout:
         return scored(groups, denoiser_ids, documents)
 
 
+def document_sums(groups, heldout=None, byte_metric=""):
+    """Sums of a tokenizer that adds no bytes to a text, of documents whose tokens spell all bytes."""
+    tokenizer = SimpleNamespace(dummy_bytes=0)
+    experiment = SimpleNamespace(metric_groups=groups, byte_metric=byte_metric, tokenizer=tokenizer)
+    documents = SimpleNamespace(bytes_covered=lambda: 1.0, in_text=lambda documents: np.ones(len(documents)))
+    return DocumentSums(experiment, heldout or Heldout(), documents)
+
+
 def test_sums_by_denoiser_and_document_by_hand():
-    sums = DocumentSums(Heldout(), {"a": (0,), "b": (1,)})
+    sums = document_sums({"a": (0,), "b": (1,)})
     for n, (loss, weight) in enumerate([([1, 99, 2, 6], [2, 99, 2, 3]), ([6, 99, 99, 1], [4, 99, 99, 1])]):
         by_group = {"loss_sum_by_group": loss, "weight_sum_by_group": weight, "correct_sum_by_group": [0, 9, 1, 0]}
         sums.add(n, {name: np.array(values, np.float32) for name, values in by_group.items()})
@@ -95,7 +103,7 @@ def test_sums_by_denoiser_and_document_by_hand():
 
 def test_the_standard_error_of_bits_per_byte_is_that_of_their_ratio():
     """Every token spells two bytes."""
-    sums = DocumentSums(Heldout(), {"a": (0,), "b": (1,)}, byte_metric="bits_per_byte")
+    sums = document_sums({"a": (0,), "b": (1,)}, byte_metric="bits_per_byte")
     for n, (loss, weight) in enumerate([([1, 0, 2, 6], [2, 0, 2, 3]), ([6, 0, 0, 1], [4, 0, 0, 1])]):
         by_group = {
             "loss_sum_by_group": loss,
@@ -113,7 +121,7 @@ def standard_error(loss, weight, documents, shared=()):
     examples = scored(np.arange(len(loss)), np.zeros(len(loss), int), documents, shared)
     one = np.ones(1)
     heldout = SimpleNamespace(shares=one, num_raw_tokens=one, documents_read=len, examples=lambda n: examples)
-    sums = DocumentSums(heldout, {"x": (0,)})
+    sums = document_sums({"x": (0,)}, heldout)
     sums.add(0, {"loss_sum_by_group": loss, "weight_sum_by_group": weight, "correct_sum_by_group": weight})
     metrics = sums.metrics({})
     return metrics["loss"], metrics["loss_stderr"]
@@ -151,7 +159,7 @@ def test_all_windows_and_one_document(corpus):
 
 def test_a_group_of_tasks_has_the_loss_of_its_shares_by_hand():
     """Tasks 0 and 1 as in Heldout; together three quarters and one quarter of the raw tokens in training."""
-    sums = DocumentSums(Heldout(), {"a": (0,), "both": (0, 1)})
+    sums = document_sums({"a": (0,), "both": (0, 1)})
     by_group = {"loss_sum_by_group": [1, 0, 2, 6], "weight_sum_by_group": [2, 0, 2, 3]}
     sums.add(
         0,

@@ -12,15 +12,15 @@ import jax, jax.numpy as jnp, numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas.ops.tpu import flash_attention as flash
 from models import fused_attention, kernels
-from models.placement import compiled_for
+from models.placement import placed
 from models.transformer import apply
 from tests.models import tiny
-from run import per_device, sharding
+from run import sharding
 from experiment.config import MeshConfig
-from run.per_device import split_axes, per_part
+from run.sharding import per_part
 
-mesh = sharding.make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, context=1, tensor=2))
-over_devices = functools.partial(per_device.over_devices, mesh=mesh)
+mesh = sharding.make_mesh(MeshConfig(backend="jit", data=2, fsdp=2, tensor=2))
+over_devices = functools.partial(sharding.over_devices, mesh=mesh)
 segments = np.array([[1, 1, 2, 2, 2, 0, 0, 0], [1, 2, 2, 2, 3, 3, 3, 3]] * 2)
 batch = tiny.rows("decoder", segments.tolist(), 3 + np.arange(32).reshape(4, 8))
 batch |= tiny.rows("encoder", segments[:, ::-1].tolist(), 5 + np.arange(32).reshape(4, 8))
@@ -28,7 +28,7 @@ batch |= {"decoder_bidirectional_mask": jnp.arange(32).reshape(4, 8) % 3 == 0}
 
 def on_mesh(config, platform):
     def loss(params, batch):
-        with compiled_for(platform, over_devices):
+        with placed(platform=platform, over_devices=over_devices):
             return jnp.square(apply(config, params, batch)).mean()
     params = tiny.params(config)
     shardings = sharding.shardings(mesh, jax.eval_shape(lambda: params))
@@ -53,16 +53,15 @@ prefix = {"architecture": "decoder_only", "has_prefix": True}
 results["flash"] = largest_difference(tiny.config(attention="flash", **prefix), "tpu")
 
 def summed(config, platform, over_devices, params, scale, batch, key):
-    with compiled_for(platform, over_devices):
+    with placed(platform=platform, over_devices=over_devices):
         return scale * jnp.square(apply(config, params, batch, dropout_key=key if config.dropout_rate else None)).sum()
 
-def difference_in_split_rows(config, platform="tpu", context=1):
-    "of gradients, where each part of the axes data and context has its own rows and positions, to those of one device"
-    mesh = sharding.make_mesh(MeshConfig(backend="jit", data=4 // context, fsdp=1, context=context, tensor=2))
-    axes = split_axes(mesh, rows_are_independent=True)
-    on_devices = functools.partial(per_device.over_devices, mesh=mesh)
+def difference_in_split_rows(config, platform="tpu"):
+    "of gradients, where each part of the axis data has its own rows, to those of one device"
+    mesh = sharding.make_mesh(MeshConfig(backend="jit", data=4, fsdp=1, tensor=2))
+    on_devices = functools.partial(sharding.over_devices, mesh=mesh)
     of_part = jax.grad(functools.partial(summed, config, platform, on_devices))
-    split = per_part(lambda *arguments: jax.lax.psum(of_part(*arguments), axes), mesh=mesh, axes=axes)
+    split = per_part(lambda *arguments: jax.lax.psum(of_part(*arguments), "data"), mesh=mesh)
     if not config.dropout_rate:
         config = dataclasses.replace(config, attention="xla")
     whole = jax.grad(functools.partial(summed, config, platform, lambda function, *_: function))
@@ -71,10 +70,6 @@ def difference_in_split_rows(config, platform="tpu", context=1):
     return max(float(abs(a - b).max() / abs(b).max()) for a, b in pairs)
 
 results["flash in split rows"] = difference_in_split_rows(tiny.config(attention="flash", **prefix))
-results["flash in parts of rows"] = max(
-    difference_in_split_rows(tiny.config(attention="flash", **prefix), context=2),
-    difference_in_split_rows(tiny.config(attention="flash"), context=4),
-)
 
 relative = tiny.config(attention="cudnn", dtype="bfloat16", head_dim=16)
 jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version = lambda: 91000
@@ -93,15 +88,11 @@ batch |= tiny.rows("encoder", segments.tolist(), 5 + np.arange(32).reshape(4, 8)
 results["cudnn of one segment"] = largest_difference(
     dataclasses.replace(relative, dtype="float32", one_segment=True), "cuda"
 )
-results["cudnn in parts of rows"] = difference_in_split_rows(
-    dataclasses.replace(relative, dtype="float32", one_segment=True), "cuda", context=2
-)
 print(json.dumps(results))
 """
 
 
 NAMES = ("splash", "flash", "flash in split rows", "cudnn", "cudnn of one segment")
-NAMES += ("flash in parts of rows", "cudnn in parts of rows")
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +102,7 @@ def results():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_and_gradients_are_those_of_one_device(results, name):
-    # Parts add the gradients of keys and values in another order.
-    assert results[name] < (5e-5 if "parts of rows" in name else 1e-5)
+    assert results[name] < 1e-5
 
 
 def test_cudnn_gets_each_devices_rows_and_heads(results):

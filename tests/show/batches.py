@@ -26,11 +26,7 @@ def decoder_fields(tokenizer, texts, width):
     inputs = np.zeros_like(targets)
     inputs[:, 1:] = np.where(fields["decoder_positions"][:, 1:] > 0, targets[:, :-1], 0)
     weights = (fields["decoder_segment_ids"] > 0).astype(np.float32)
-    return fields | {
-        "decoder_input_tokens": inputs,
-        "decoder_target_tokens": targets,
-        "decoder_loss_weights": weights,
-    }
+    return fields | {"decoder_input_tokens": inputs, "decoder_target_tokens": targets, "decoder_loss_weights": weights}
 
 
 def windows(tokenizer, texts, denoiser_ids):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from show.examples import examples_of, measure
-from show.statistics import Statistic, Totals, compare, formatted, notes
+from show.statistics import Statistic, Totals, compare, notes
 from tests.show.batches import encoder_decoder_chunk
 
 
@@ -19,7 +19,7 @@ def test_statistics_are_ratios_of_sums_over_all_chunks(ul2):
     texts = (("abcdefgh", "ab<extra_id_0>gh</s>"), ("ab", "<extra_id_0></s>"))  # 4 of 8 and 2 of 2 tokens are hidden
     chunks = (encoder_decoder_chunk(ul2.tokenizer, [raw], [inputs], ["x</s>"], [0]) for raw, inputs in texts)
     table = compare(totals_of(ul2, chunks), ul2, np.full(3, 1 / 3))
-    measured = {name: statistic.measured for name, statistic in table["r"].items() if name != "rearranged"}
+    measured = {name: statistic.measured for name, statistic in table["r"].items()}
     assert measured == {
         "share": 1.0,
         "corrupted": 0.6,
@@ -32,7 +32,6 @@ def test_statistics_are_ratios_of_sums_over_all_chunks(ul2):
     expected = {name: statistic.expected for name, statistic in table["r"].items() if statistic.expected is not None}
     assert expected == {"share": 1 / 3, "corrupted": 0.3, "span_length": 3.0}
     assert table["r"]["corrupted"].differs and table["r"]["share"].differs and not table["r"]["span_length"].differs
-    assert np.isnan(table["r"]["rearranged"].measured)
     assert table["s"]["share"].differs and np.isnan(table["s"]["corrupted"].measured)
 
 
@@ -41,11 +40,6 @@ def test_differs():
     assert Statistic(0.13, 0.15, 0.0).differs and not Statistic(0.13, 0.15, 0.02).differs
     assert not Statistic(float("nan"), 0.15, 0.0).differs and not Statistic(0.5, None, 0.0).differs
     assert Statistic(0.006, 0.0, 0.005).differs and not Statistic(0.004, 0.0, 0.005).differs
-
-
-def test_text_of_values():
-    values = [formatted("share", 0.1234), formatted("spans", 7.0), formatted("span_length", 2.9)]
-    assert values == ["12.3%", "7.0", "2.90"] and formatted("spans", float("nan")) == "-"
 
 
 def test_notes_explain_short_spans_and_examples_without_scored_tokens(ul2):

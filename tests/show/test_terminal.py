@@ -62,8 +62,8 @@ def test_a_page_in_plain_text(ul2, two_examples):
         "  ▀▀▀▀▀▄▄▄           ▀▀▀▀▀▄···          ·····███",
         "  ·····██▒           ·····██▄·          ·····▀▀▀",
         "                     ·····▀▀▀▀",
-        "  rows: queries  columns: keys  █ visible",
-        "  ▒ visible, after the query  · hidden",
+        "  rows: queries  columns: keys  █ visible  ▒ visible, after",
+        "  the query  · hidden",
         "",
         "statistics of 1 row",
         "denoiser    corrupted  spans",
@@ -136,17 +136,10 @@ def test_inputs_and_targets_of_a_decoder():
     assert second.sections[1] == ("inputs", []) and second.facts.endswith(", causal")
 
 
-def test_sentence_types_labels_without_names_and_unknown_fields():
+def test_sentence_types_and_labels_without_names():
     mlm = tiny_experiment("mlm", "encoder_only")
     chunk = encoder_chunk(mlm.tokenizer, ["ab"], ["[CLS]ab[SEP]"], ["[CLS]ab[SEP]"], [1], width=6)
     types = np.asarray([[0, 0, 0, 1, 7, 7]], np.int32)
-    more = {
-        "encoder_token_types": types,
-        "encoder_word_ids": np.asarray([[3, 3, 5, 6, 6, 6]], np.int32),
-        "row_weight": np.asarray([2], np.int32),
-        "sentence_labels": np.asarray([1], np.int32),
-    }
+    more = {"encoder_token_types": types, "sentence_labels": np.asarray([1], np.int32)}
     [row] = rows_of(mlm, chunk._replace(batch=chunk.batch | more), 0, np.asarray([0]), 1)
-    assert row.examples[0].facts.endswith(
-        ": 0 masked, 0 random, 1 kept, sentence A 3 positions, B 1, label 1, encoder_word_ids 3×2 5 6, row_weight 2"
-    )
+    assert row.examples[0].facts.endswith(": 0 masked, 0 random, 1 kept, sentence A 3 positions, B 1, label 1")

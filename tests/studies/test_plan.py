@@ -254,7 +254,7 @@ def test_fine_tuning_longer_than_the_learned_positions_is_refused(corpus):
 def test_fine_tunings_without_pretraining_are_planned_once_a_seed(corpus, capsys):
     plan = make_plan(fine_tuned(corpus), {})
     [scratch] = plan.scratch.values()
-    assert (scratch.name, scratch.variants) == ("no_pretraining", ("slow", "fast"))
+    assert (scratch.name, scratch.shared_by) == ("no_pretraining", ("slow", "fast"))
     assert scratch.fine_tunings == plan.variants["slow"].fine_tunings and set(scratch.fine_tunings) == {
         "accuracy",
         "f1",
@@ -299,7 +299,7 @@ def test_models_that_differ_have_their_own_floor_without_pretraining(corpus):
     tuned = tuple(name for name in variants if name != "not_tuned")
     measures = {name: fields | ({} if name == "loss" else {"only": tuned}) for name, fields in study.measures.items()}
     plan = make_plan(dataclasses.replace(study, measures=measures), {})
-    names = {name: scratch.variants for name, scratch in plan.scratch.items()}
+    names = {name: scratch.shared_by for name, scratch in plan.scratch.items()}
     assert names == {
         "no_pretraining_slow": ("slow", "fast"),
         "no_pretraining_wide": ("wide",),

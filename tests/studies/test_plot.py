@@ -89,16 +89,3 @@ def test_a_run_without_a_finite_value_is_refused(run, tmp_path):
         with pytest.raises(ConfigError, match=r"^--metric=loss has no finite value in .*diverged with"):
             plot(runs, str(tmp_path / "x.svg"), metric="loss", split="eval")
     assert not (tmp_path / "x.svg").exists()
-
-
-def test_names_of_runs_are_not_typeset(tmp_path, monkeypatch):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    monkeypatch.chdir(tmp_path)
-    names = ["_old", "$x^{$", "$a_b$"]
-    for name in names:
-        run_with(tmp_path / name, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0})
-    shown = []
-    monkeypatch.setattr(pyplot, "close", lambda figure: shown.append(figure.axes[0].get_legend().get_texts()))
-    plot(names, "x.svg", metric="loss", split="eval")
-    assert [text.get_text() for text in shown[0]] == names
-    assert not any(text.get_parse_math() for text in shown[0])

@@ -16,7 +16,7 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from studies import scaling as command
 from studies.results import StudyFile
-from studies.scaling import advice, count_params, fit_fields, fit_table, folders_of, read_points, warnings_of
+from studies.scaling import advice, fit_fields, fit_table, folders_of, read_points, warnings_of
 from studies.scaling_law import PUBLISHED, Law, Point, fit, interval
 from studies.study import load_study
 from workdir.workdir import Workdir
@@ -142,11 +142,11 @@ def test_interval_of_values_that_are_unknown_is_unbounded():
     [
         (
             study(sizes=SIZES[:2]),
-            r"the runs have 2 different sizes \(5e\+04, 1.33e\+05\), and the fit needs 3 or more: add",
+            "the runs have 2 different sizes, and the fit needs 3: run the study at other budgets",
         ),
         (
             study(tokens=[5e5, 5.01e5, 1e6]),
-            r"the runs have 2 different numbers of tokens \(5e\+05, 1e\+06\), and the fit needs 3 or more: run",
+            "the runs have 2 different numbers of tokens, and the fit needs 3: run",
         ),
         (
             [point(n, d, 3.0 - n * d / 1e13) for n, d in [(1e5, 1e6), (1e5, 2e6), (1e5, 4e6), (2e5, 1e6), (4e5, 1e6)]],
@@ -219,7 +219,7 @@ def finished(tmp_path_factory):
         for steps in STEPS:
             folder = root / f"scaling_{steps:04d}"
             config = config_of(fields.overrides, steps)
-            params = count_params(make_experiment(config).params_shapes, "total")
+            params = make_experiment(config).num_params
             for seed in range(2):
                 loss = float(LAW.loss(params, 2048 * steps)) * math.exp(0.002 * rng.standard_normal())
                 run = folder / "runs" / f"{variant}-seed{seed}"
@@ -260,20 +260,12 @@ def run(monkeypatch, capsys, *arguments):
 def test_parameters_by_hand():
     """A Llama block of 64 with 4 heads of 16 and 128 hidden: 4 x 64^2 + 3 x 64 x 128, and two norms of 64."""
     overrides = load_study(STUDY).variants["layers_2_width_64"].overrides
-    shapes = make_experiment(config_of(overrides, steps=100)).params_shapes
     blocks = 2 * (4 * 64**2 + 3 * 64 * 128 + 2 * 64) + 64
-    assert count_params(shapes, "non_embedding") == blocks
-    assert count_params(shapes, "total") == blocks + 2 * 384 * 64
-
-
-def test_positions_and_tied_tables_are_embeddings():
-    shapes = make_experiment(clm.get_config("small").to_dict(), vocab_size=50257).params_shapes
-    total, rest = (count_params(shapes, count) for count in ("total", "non_embedding"))
-    assert total - rest == 768 * (50304 + 1024)
+    assert make_experiment(config_of(overrides, steps=100)).num_params == blocks + 2 * 384 * 64
 
 
 def test_a_point_is_the_last_evaluation(studies):
-    points, left_out = read_points(load_study(STUDY), folders_of(f"{studies}/scaling_*"), "total")
+    points, left_out = read_points(load_study(STUDY), folders_of([f"{studies}/scaling_*"]))
     assert left_out == [] and len(points) == 30
     assert len({point.configuration for point in points}) == 15
     assert len({point.params for point in points}) == 5
@@ -281,17 +273,14 @@ def test_a_point_is_the_last_evaluation(studies):
     assert max(point.loss for point in points) < 9.0
 
 
-def test_the_command_recovers_the_law_and_draws_it(studies, monkeypatch, capsys, tmp_path):
-    pytest.importorskip("matplotlib")
-    figure = tmp_path / "scaling.svg"
+def test_the_command_recovers_the_law(studies, monkeypatch, capsys):
     out = f"--out={studies}/scaling_0250,{studies}/scaling_0500,{studies}/scaling_1000"
-    line, printed = run(monkeypatch, capsys, f"--study={STUDY}", out, f"--figure={figure}", "--advise", "--flops=1e13")
+    line, printed = run(monkeypatch, capsys, f"--study={STUDY}", out, "--advise", "--flops=1e13")
     assert (line["runs"], line["configurations"]) == (30, 15)
     for name in NAMES:
         assert line[name]["low"] <= getattr(LAW, name) <= line[name]["high"], name
     assert line["optimum"]["tokens_per_param"]["low"] <= LAW.optimum(1e13).tokens_per_param
     assert "Besiroglu et al. (2024)" in line["published"] and "Besiroglu" in printed and "alpha" in printed
-    assert figure.read_text().startswith("<?xml")
     assert any("extrapolation: the published coefficients" in text for text in line["warnings"])
 
 
@@ -335,7 +324,7 @@ def test_runs_that_are_not_of_one_law_are_refused(studies, section, field, value
     config[section][field] = value
     Workdir(folder).write_config(config)
     with pytest.raises(ConfigError, match=message) as error:
-        read_points(load_study(STUDY), folders_of(f"{studies}/*"), "total")
+        read_points(load_study(STUDY), folders_of([f"{studies}/*"]))
     assert "\n" not in str(error.value)
 
 
@@ -346,32 +335,23 @@ def test_precisions_are_not_mixed_and_cadence_and_machine_may_differ(studies):
     config["data"] |= {"cache_dir": "elsewhere", "path": "a copy"}
     config["mesh"]["fsdp"] = 4
     Workdir(folder).write_config(config)
-    assert len(read_points(load_study(STUDY), folders_of(f"{studies}/*"), "total")[0]) == 30
+    assert len(read_points(load_study(STUDY), folders_of([f"{studies}/*"]))[0]) == 30
     Workdir(folder).write_config(config | {"precision": "bfloat16"})
     with pytest.raises(ConfigError, match=r"differ in precision \(float32 and bfloat16\)"):
-        read_points(load_study(STUDY), folders_of(f"{studies}/*"), "total")
+        read_points(load_study(STUDY), folders_of([f"{studies}/*"]))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "--study is missing: write --study=configs/studies/scaling.py --out=DIR, or --advise --flops=1e21"),
-        ([f"--study={STUDY}"], "--out is missing: name the folders of the study"),
-        ([f"--study={STUDY}", "--out=nowhere"], "--out=nowhere is not a folder: name the --out of"),
+        ([f"--study={STUDY}"], "--out= must name folders: those of --out of python -m train.ablate"),
+        ([f"--study={STUDY}", "--out=nowhere"], "--out=nowhere must name folders"),
         ([f"--study={STUDY}", "--out=tests"], "tests is not the folder of a study"),
         (["--advise"], "--advise needs --flops: for example --flops=1e21"),
-        (["--advise", "--flops=-1"], "--flops=-1 must be above 0 and finite"),
+        (["--advise", "--flops=-1"], "flops.*-1"),
         (["--advise", "--flops=1e300"], r"--flops=1e\+300 has no optimum in the range of floats: set a budget such as"),
-        (["--advise", "--flops=1e-300"], "--flops=1e-300 has no optimum"),
-        (["--advise", "--flops=inf"], "--flops=inf must be above 0 and finite"),
-        (["--advise", "--flops=1e21", "--out=tests"], "--out=tests needs --study"),
-        (["--advise", "--flops=1e21", "--figure=a.svg"], "--figure=a.svg needs --study"),
-        ([f"--study={STUDY}", "--out=tests", "--figure=a.txt"], r"--figure=a.txt must end in \.svg, \.png or \.pdf"),
-        (
-            [f"--study={STUDY}", "--out=tests", "--figure=nowhere/a.svg"],
-            "cannot be written: name a file",
-        ),
-        ([f"--study={STUDY}", "--out=tests", "--params=all"], "params.*non_embedding"),
+        (["--advise", "--flops=inf"], "--flops=inf has no optimum"),
     ],
 )
 def test_bad_input_is_one_line(monkeypatch, capsys, arguments, message):

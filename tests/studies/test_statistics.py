@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 from studies.statistics import (
-    Comparison,
     better_than_floor,
     compare_each,
     compare_shares,
@@ -150,12 +149,6 @@ def test_comparisons_without_a_test_count_in_the_correction():
     assert 1.5 * alone < found["a", "base"].corrected < 2 * alone
 
 
-def test_the_sign_is_that_of_a_difference_beyond_noise():
-    assert Comparison("a", "b", -0.2, corrected=0.049).sign == -1
-    assert Comparison("a", "b", 0.2, corrected=0.049).sign == 1
-    assert Comparison("a", "b", 0.2, p=0.02, corrected=0.05).sign == 0
-
-
 def test_pairs_without_the_baseline_are_a_family_of_their_own():
     values = normal(4, 4, 4, 4, seed=4)
     alone, found = compare_each("a", values), compare_each("a", values, [("c", "b"), ("d", "b")])
@@ -275,10 +268,3 @@ def test_the_smallest_detectable_difference_is_found_four_times_of_five():
 
 def test_the_smallest_detectable_difference_of_strict_tests_is_finite():
     assert 100 < smallest_detectable(stats.t.isf(0.05 / 132, 1), 1) < 2000
-
-
-def test_a_verdict_below_the_detectable_difference():
-    pair = Comparison("a", "b", -0.3, corrected=0.01, detectable=0.4)
-    assert (
-        pair.is_below_detectable and not Comparison("a", "b", -0.3, corrected=0.01, detectable=0.2).is_below_detectable
-    )

@@ -1,7 +1,5 @@
 """A study that cannot work is refused in one line, before anything runs."""
 
-import math
-
 import pytest
 
 from configs.studies.base import (
@@ -9,7 +7,6 @@ from configs.studies.base import (
     heldout_loss,
     published,
     raw_tokens,
-    samples,
     stage,
     study,
     success_rate,
@@ -47,7 +44,7 @@ def test_a_study_keeps_what_its_file_says():
     assert made.config_of("a") == "configs/clm.py" and made.config_of("b") == "configs/mlm.py"
     assert made.variants["a"].start is None and made.variants["b"].start.share == 0.25
     assert made.published[0].better_than == (("b", "a"),)
-    assert made.compared == ("loss",) and made.seeds == 5
+    assert made.first_measure == "loss" and made.seeds == 5
 
 
 @pytest.mark.parametrize(
@@ -57,18 +54,20 @@ def test_a_study_keeps_what_its_file_says():
         ({"variants": {"a": variant()}}, "needs two variants or more, and this one has 1"),
         ({"variants": {"a": variant(), "B c": variant()}}, "variant 'B c' must have lower-case letters"),
         ({"seeds": 0}, "seeds=0 must be 1 to 1000"),
-        ({"budget": raw_tokens(0)}, "budget.amount=0.0 must be above 0"),
+        ({"budget": raw_tokens(0)}, "the budget, 0.0, must be above 0"),
         ({"budget": dict(unit="epochs", amount=1.0)}, "budget.unit='epochs' must be one of 'raw_tokens', 'flops'"),
-        ({"measures": {"text": samples("x")}}, "measures must contain one"),
+        ({"measures": {}}, "measures must contain one"),
         ({"overrides": {"train.steps": 5}}, "train.steps cannot be overridden, because every run has the study's"),
         ({"variants": {"a": variant(), "b": variant({"train.epochs": 2.0})}}, "variant b: train.epochs cannot be"),
         ({"variants": {"a": variant(), "b": variant(start=stage("c", 1.0))}}, "start.share=1.0 must be above 0"),
-        ({"variants": {"a": variant(), "b": variant(sweep={"optimizer.b2": [1]})}}, "two different values or more"),
+        (
+            {"variants": {"a": variant(), "b": variant(sweep={"optimizer.b2": [1]})}},
+            "2 different numbers or texts, or more",
+        ),
         ({"variants": {"a": variant(), "b": variant(sweep={"train.batch_size": [4, 16]})}}, "only fields of optimizer"),
-        ({"sweep": {"optimizer.b2": [0.8, 0.9]}}, "three different values or more, not [0.8, 0.9]"),
-        ({"sweep": {"optimizer.learning_rate": [1, 1.0, 2]}}, "three different values or more"),
-        ({"sweep": {"optimizer.no_decay": [["a"], ["b"], ["c"]]}}, "must be a list of numbers or of texts"),
-        ({"sweep": {"optimizer.learning_rate": 0.1}}, "must be a list of numbers or of texts, not 0.1"),
+        ({"sweep": {"optimizer.b2": [0.8, 0.9]}}, "3 different numbers or texts, or more, not [0.8, 0.9]"),
+        ({"sweep": {"optimizer.learning_rate": [1, 1.0, 2]}}, "3 different numbers or texts"),
+        ({"sweep": {"optimizer.no_decay": [["a"], ["b"], ["c"]]}}, "3 different numbers or texts"),
         ({"sweep": {"optimizer.learning_rate": [1, 2, 3]}}, "variant b: optimizer.learning_rate is both swept and"),
         (
             {
@@ -77,7 +76,6 @@ def test_a_study_keeps_what_its_file_says():
             },
             "variant b and the study both have a sweep: remove one",
         ),
-        ({"overrides": {3: 1}}, "overrides has the key 3: keys must be text"),
         (
             {"overrides": {"data.heldout": "validation"}},
             "data.heldout cannot be overridden, because the runs of a sweep",
@@ -86,25 +84,19 @@ def test_a_study_keeps_what_its_file_says():
             {"measures": {"loss": heldout_loss(overrides={"data.heldout": "test"})}},
             "measure loss: data.heldout cannot be overridden",
         ),
-        ({"variants": {"a": variant(), 1: variant()}}, "variants has the key 1: keys must be text"),
         ({"measures": {"main": heldout_loss()}}, "measure 'main' must have another name: study.json has a run or a"),
-        ({"measures": {"3_shot": heldout_loss()}}, "measure '3_shot' must have lower-case letters, digits and"),
-        ({"measures": {"loss": heldout_loss() | {"kind": ["heldout"]}}}, "measure loss must be made by a function"),
-        ({"measures": {"loss": heldout_loss() | {"only": 3}}}, "measure loss must be made by a function"),
+        (
+            {"measures": {"loss": heldout_loss(only=("b",))}},
+            "only=('b',) must have the baseline 'a' and other variants",
+        ),
+        ({"measures": {"loss": heldout_loss(only=("a", "c"))}}, "must have the baseline 'a' and other variants of"),
         ({"budget": {}}, "budget.unit is missing"),
         ({"seeds": 1001}, "seeds=1001 must be 1 to 1000"),
-        ({"published": [published("T5", measure="loss", metric="GLUE", values={})]}, "are both empty: give one of"),
-        (
-            {"published": [published("T5", measure="loss", metric="GLUE", better_than=[("a", "b", "a")])]},
-            "better_than must be pairs of variants",
-        ),
         ({"variants": {"a": variant(), "b": variant(sweep={"x": [1, 2], "y": [1, 2]})}}, "sweep one field"),
         ({"published": [published("T5", measure="nope", metric="GLUE")]}, "T5: measure='nope' is not of the study"),
         ({"published": [published("T5", measure="loss", metric="GLUE", values={"z": 1.0})]}, "'z' is not a variant"),
         ({"published": [published("T5", measure="loss", metric="GLUE", values={"b": 1.0})]}, "have the baseline 'a'"),
-        ({"published": [published("T5", measure="loss", metric="GLUE", sd=-1.0)]}, "T5: sd=-1.0 must be 0 or more"),
         ({"measures": {"rate": success_rate(throughput(), at=0.9)}}, "measure rate: success_rate needs a measure of"),
-        ({"measures": {"rate": success_rate(heldout_loss(), at=math.nan)}}, "success_rate needs a measure of quality"),
     ],
 )
 def test_a_study_that_cannot_work_is_refused(changes, message):

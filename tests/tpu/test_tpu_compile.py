@@ -68,15 +68,6 @@ def test_a_program_that_exceeds_the_memory_is_refused_with_its_size():
     assert plan.total_bytes == plan.compiled.argument_bytes + plan.temporary_bytes
 
 
-def test_devices_that_share_a_row_gather_keys_and_values():
-    """CLM, rows of 2,048 positions, in float32: the kernel that takes parts of rows compiles."""
-    fields = small_config("clm", "decoder_only", mesh__data=1, mesh__context=4, data__inputs_length=2048)
-    fields["data"]["targets_length"] = 2048
-    plan = estimate(make_experiment(fields), parse_topology("v5e:2x2"))
-    assert plan.attention[0] == "flash" and not plan.compiled.refused
-    assert plan.compiled.collectives["all-gather"] and "between-slices" not in plan.compiled.collectives
-
-
 def test_gradients_alone_cross_the_network_between_slices():
     """Two slices of four chips, which shard the state within a slice."""
     fields = small_config("clm", "decoder_only", mesh__data=2, mesh__fsdp=-1)

@@ -10,7 +10,7 @@ from experiment.experiment import Experiment, make_experiment
 from models.parameters import Params
 from run.compiled_run import abstract_state, make_run
 from run.sharding import make_mesh
-from workdir.workdir import Workdir
+from workdir.workdir import LOCK_FILE, Workdir
 
 
 def array_checksums(run: pathlib.Path, step: int) -> dict:
@@ -51,3 +51,8 @@ def _random_state(run, seed):
 
     state = jax.tree.map(lambda shape: np.zeros(shape.shape, shape.dtype), run.state_shapes)
     return state._replace(params=jax.tree.map(draw, state.params), ema_params=jax.tree.map(draw, state.ema_params))
+
+
+def files_of(workdir: pathlib.Path) -> dict[pathlib.Path, bytes]:
+    """The contents of a run's files, but for its lock."""
+    return {path: path.read_bytes() for path in workdir.rglob("*") if path.is_file() and path.name != LOCK_FILE}

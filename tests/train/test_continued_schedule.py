@@ -10,9 +10,9 @@ from rich.console import Console
 
 from contract.errors import ConfigError
 from tests.table import reads_corpus, small_experiment
-from tests.train.small_runs import array_checksums
-from train.continued_schedule import check_schedule, how_to_continue
+from tests.train.small_runs import array_checksums, files_of
 from train.loop import train_and_evaluate
+from train.start import check_schedule
 from workdir.workdir import Workdir
 
 # 0.002 + 0.018 * (1 + cos(pi * (n - 50) / (N - 50))) / 2: the rate of update n of N, computed by hand.
@@ -101,23 +101,6 @@ def test_a_change_that_is_not_chosen_is_one_line_with_both_rates_and_the_choices
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("run", "text"),
-    [
-        ((400, "", "constant"), "To continue, raise train.steps: the learning rate continues at 0.02"),
-        ((800, "0-400"), "To continue, raise train.steps: the learning rate continues at 0.002"),
-        (
-            (400,),
-            "To continue, raise train.steps and choose a learning rate. For 800 steps: "
-            "--config.optimizer.cycles=0-400 (it stays at 0.002), or "
-            "--config.optimizer.cycles=0-400,400-800 (a new warm-up and cosine schedule)",
-        ),
-    ],
-)
-def test_the_end_of_a_run_says_what_the_schedule_does(run, text):
-    assert how_to_continue(experiment_of(*run)) == text
-
-
 # Runs of a few steps. Each is trained to the next length with the same command as after a kill.
 
 
@@ -147,19 +130,17 @@ def rates_of(workdir):
 
 
 def test_a_longer_run_without_a_choice_is_refused_and_changes_nothing(train, finished):
-    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    before = files_of(finished)
     with pytest.raises(ConfigError, match=r"^train\.steps=8 changes .* after step 4 from 0\.002 to 0\.01"):
         train(finished, 8)
-    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+    assert files_of(finished) == before
 
 
 def test_an_extended_run_equals_one_that_was_started_so(train, finished, tmp_path):
     extended, whole, cycles = shutil.copytree(finished, tmp_path / "extended"), tmp_path / "whole", "0-4,4-8"
     out = train(extended, 8, cycles)
     assert "continuing from step 4" in out and f'optimizer.cycles: "" -> "{cycles}"' in out
-    assert "To continue, raise train.steps: the learning rate continues at 0.002\nTo sample: " in train(
-        whole, 8, cycles
-    )
+    assert "done: 8 steps" in train(whole, 8, cycles)
     assert lines_of(extended) == lines_of(whole)
     assert array_checksums(extended, 8) == array_checksums(whole, 8)
     assert rates_of(extended) == 2 * rates_of(finished)

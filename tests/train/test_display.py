@@ -54,16 +54,15 @@ def test_an_evaluation_is_a_table_with_the_change_since_the_last():
         metrics = {"loss": 2.5, "perplexity": 12.182, "bits_per_byte": 3.6, "loss/r": 1.5, "loss/[S]": 6.0}
         display.eval(500, metrics | {"accuracy/r": 0.5, "accuracy/[S]": 0.125})
 
-    rows = [" ".join(line.split()) for line in shown(use).splitlines()]
-    assert rows == [
-        "eval at step 250: loss 3.0000 perplexity 20.1 acc 0.250",
-        "loss perplexity change",
-        "r 2.0000 7.39",
-        "[S] 5.0000 148",
-        "eval at step 500: loss 2.5000 perplexity 12.2 bits/byte 3.600",
-        "loss perplexity acc change",
-        "r 1.5000 4.48 0.500 -0.5000",
-        "[S] 6.0000 403 0.125 +1.0000",
+    assert shown(use).splitlines() == [
+        "eval at step 250:  loss 3.0000  perplexity 20.1  acc 0.250",
+        "           loss  perplexity",
+        "  r      2.0000        7.39",
+        "  [S]    5.0000         148",
+        "eval at step 500:  loss 2.5000  perplexity 12.2  bits/byte 3.600",
+        "           loss  perplexity    acc   change",
+        "  r      1.5000        4.48  0.500  -0.5000",
+        "  [S]    6.0000         403  0.125  +1.0000",
     ]
 
 
@@ -99,18 +98,15 @@ def test_messages_keep_their_brackets(terminal):
     assert "WARNING: JAX runs on the CPU" in text
 
 
-@pytest.mark.parametrize("total", [1000, 524288])
-def test_bar_metrics_and_denoisers_fit_the_width_of_a_terminal(total):
+def test_a_terminal_has_a_bar_below_the_lines():
     def use(display):
-        display.update(20)
         display.train(20, METRICS)
+        display.update(20)
 
-    lines = [Text.from_ansi(line).plain.rstrip() for line in shown(use, terminal=True, total=total).splitlines()]
-    last = [line for line in lines if line][-3:]
-    assert f"20/{total}" in last[0] and "12.3k tok/s" in last[0]
-    assert last[1] == "loss 5.2500  perplexity 191  acc 0.125  lr 4.00e-03  grad norm 1.5"
-    assert last[2].split() == ["r_short", "4.000", "[S]", "6.000"]
-    assert max(map(len, lines)) <= 80
+    lines = [Text.from_ansi(line).plain.rstrip() for line in shown(use, terminal=True).splitlines()]
+    assert any(line.startswith("step   20/1000  loss 5.2500") for line in lines)
+    last = [line for line in lines if line][-1]
+    assert " 20/1000 " in last and "-:--:--" in last and max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -80,7 +80,7 @@ def test_a_variant_trains_and_measures_each_corpus(variant, corpus, tmp_path, ca
     assert shares.sum() == pytest.approx(1)
     out = " ".join(capsys.readouterr().out.split())
     assert re.search(r"rates pairs \d+\.\d\d%, text \d+\.\d\d% of the examples, by weight", out)
-    assert re.search(r"corpus pairs jsonl: .* corpus text text: ", out) and re.search(r" epochs \w+ 0", out)
+    assert re.search(r"corpus pairs jsonl: .* corpus text text: ", out)
 
 
 def test_a_resumed_run_writes_the_same_lines(corpus, tmp_path):

@@ -14,7 +14,7 @@ from evaluation import __main__ as evaluate
 from experiment.experiment import make_experiment
 from tests.in_process import run_here
 from tests.table import reads_corpus, small_config
-from tests.train.small_runs import array_checksums
+from tests.train.small_runs import array_checksums, files_of
 from train import main
 from train.loop import train_and_evaluate
 from workdir.metrics import MetricsWriter
@@ -46,9 +46,9 @@ def config(corpus):
 
 @pytest.fixture(scope="module")
 def train(config):
-    def train(workdir, *, start_anew=False, **changes):
+    def train(workdir, **changes):
         console = Console(file=io.StringIO(), width=1000)
-        assert train_and_evaluate(make_experiment(config(**changes)), workdir, console=console, start_anew=start_anew)
+        assert train_and_evaluate(make_experiment(config(**changes)), workdir, console=console)
         return console.file.getvalue()
 
     return train
@@ -138,32 +138,27 @@ def test_a_run_continues_from_the_newest_intact_checkpoint(copy, train, uninterr
 
 def test_without_an_intact_checkpoint_the_run_is_refused_and_nothing_changes(copy, train):
     damage(copy, *Workdir(copy).steps())
-    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    before = files_of(copy)
     with pytest.raises(
         ConfigError, match=r"all checkpoints of .* damaged, steps \[6, .* 24\] \(of step 24: .*\): "
     ) as e:
         train(copy)
     assert "\n" not in str(e.value)
-    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+    assert files_of(copy) == before
 
 
-def test_a_run_that_has_lost_its_checkpoints_is_refused_unless_it_is_discarded(copy, train):
+def test_a_run_that_has_lost_its_checkpoints_is_refused(copy, train):
     shutil.rmtree(copy / "checkpoints")
-    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match=r"contains a run with metrics up to step 24, but .* --start_anew=True$"):
+    before = files_of(copy)
+    with pytest.raises(ConfigError, match=r"contains a run, but .* has no checkpoint any more: "):
         train(copy)
-    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
-    train(copy, start_anew=True, **{"seed": 5, "train.steps": 2})
-    assert Workdir(copy).config()["seed"] == 5 and Workdir(copy).steps() == [2]
-    assert [line["step"] for line in Workdir(copy).metrics("train")] == [1, 2]
-    with pytest.raises(ConfigError, match=r"^--start_anew=True: .* has a checkpoint of step 2"):
-        train(copy, start_anew=True)
+    assert files_of(copy) == before
 
 
 def test_a_run_killed_before_its_first_checkpoint_does_not_start_again_with_another_config(copy, train):
     shutil.rmtree(copy / "checkpoints")
     (copy / FIRST_CHECKPOINT_MARKER).unlink()
-    with pytest.raises(ConfigError, match=r"\(seed: 0 -> 5\): .* or discard its metrics with --start_anew=True$"):
+    with pytest.raises(ConfigError, match=r"\(seed: 0 -> 5\): "):
         train(copy, seed=5)
 
 

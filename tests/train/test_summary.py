@@ -27,27 +27,6 @@ def printed(tmp_path, capsys):
     return summary_of
 
 
-def test_a_corpus_of_two_files_holds_out_one_of_them(printed):
-    found = printed([40, 40])
-    assert "1 document to train on, 1 held out" in found
-    assert (
-        "50.0% of the tokens are held out, and data.heldout_fraction=0.1 is the share of different files on average, "
-        "of which there are few or some are large: to train on more, set data.document_per='line' or 'paragraph' with "
-        "data.split_by='document', another data.split_seed, or held-out text of its own (heldout_path)"
-    ) in found
-    assert "to train on more, set data.split_by='document', another" in printed([40, 40], document_per="line")
-
-
-def test_documents_that_are_split_one_by_one_have_no_other_unit(printed):
-    found = printed([2, 2], document_per="line", split_by="document", heldout_fraction=0.01)
-    assert "25.0% of the tokens are held out" in found and "on more, set another data.split_seed" in found
-
-
-@pytest.mark.parametrize("changes", [{"heldout_fraction": 0.3}, {"split_by": "document", "document_per": "line"}])
-def test_a_share_as_set_has_no_warning(printed, changes):
-    assert "of the tokens are held out" not in printed([40, 40], **changes)
-
-
 def test_the_summary_of_a_run_with_validation_text(printed):
     found = printed([40, 40, 40], heldout="validation")
     assert "1 document to train on, 1 held out for validation; 1 of the test text are not read" in found

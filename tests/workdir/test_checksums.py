@@ -76,7 +76,7 @@ from experiment.config import MeshConfig
 from run.sharding import make_mesh
 from workdir import checksums as module
 
-mesh = make_mesh(MeshConfig("jit", data=1, fsdp=2, context=1, tensor=2))
+mesh = make_mesh(MeshConfig("jit", data=1, fsdp=2, tensor=2))
 host = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
 put = lambda *spec: jax.make_array_from_callback((8, 6), NamedSharding(mesh, P(*spec)), lambda index: host[index])
 arrays = {"replicated": put(), "rows": put("fsdp"), "columns": put(None, "tensor"), "both": put("fsdp", "tensor")}

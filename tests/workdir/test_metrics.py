@@ -6,7 +6,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
 from typing import ClassVar
 from unittest.mock import Mock
 
@@ -17,7 +16,6 @@ from tensorboardX.proto.event_pb2 import Event
 
 from contract.errors import ConfigError
 from tests.train.subprocesses import ROOT
-from workdir import trackers
 from workdir.metrics import MetricsWriter, read_metrics
 from workdir.trackers import TRACKERS, check_trackers, stable_run_id
 
@@ -133,8 +131,6 @@ class Broken:
             raise RuntimeError("no network\nretry later")
 
     def scalars(self, step, values):
-        if step == 2 and self.how == "hang":
-            time.sleep(60)
         if step == 2 and self.how == "write":
             raise OSError(28, "No space left on device", "elsewhere/file")
         self.written.append(step)
@@ -142,7 +138,7 @@ class Broken:
     def text(self, step, name, text):
         self.written.append(name)
 
-    def close(self, *, failed):
+    def close(self, failed):
         if self.how == "close":
             raise TimeoutError("not uploaded")
         self.written.append("closed")
@@ -151,14 +147,12 @@ class Broken:
 @pytest.mark.parametrize(
     ("how", "written", "warning"),
     [
-        ("write", [1], "at step 2, and receives nothing more: OSError: [Errno 28] No space left on device: "),
-        ("hang", [1], "at step 2, and receives nothing more: TimeoutError: no answer within 0.5 seconds"),
-        ("close", [1, 2, 3, "sample"], "at the end of the run, and receives nothing more: TimeoutError: not uploaded"),
+        ("write", [1], "OSError: [Errno 28] No space left on device: "),
+        ("close", [1, 2, 3, "sample"], "TimeoutError: not uploaded"),
     ],
 )
 def test_a_tracker_that_fails_is_reported_once_and_the_others_go_on(tmp_path, monkeypatch, how, written, warning):
     monkeypatch.setitem(TRACKERS, "broken", Broken)
-    monkeypatch.setattr(trackers, "_WRITE_SECONDS", 0.5)
     warnings = []
     writer = writer_of(tmp_path, ["broken", "tensorboard"], warn=warnings.append, how=how)
     for step in (1, 2, 3):
@@ -166,8 +160,9 @@ def test_a_tracker_that_fails_is_reported_once_and_the_others_go_on(tmp_path, mo
     writer.write_text(3, "sample", "text")
     writer.close()
     assert Broken.written == written
-    assert [line.startswith(f"the tracker broken failed {warning}") for line in warnings] == [True]
-    assert warnings[0].endswith("; metrics.jsonl is complete") and len(read_metrics(tmp_path)) == 3
+    [line] = warnings
+    assert line.startswith(f"the tracker broken failed, and receives nothing more: {warning}")
+    assert line.endswith("; metrics.jsonl is complete") and len(read_metrics(tmp_path)) == 3
     [file] = event_files(tmp_path)
     assert [event.step for event in events_of(file) for value in event.summary.value][1:] == [1, 2, 3, 3]
 
@@ -266,9 +261,6 @@ def test_trackio_has_scalars_config_and_sample_and_a_restart_continues_the_run(t
 def test_a_run_from_step_0_is_a_new_run_in_its_trackers(tmp_path):
     first = stable_run_id(str(tmp_path), resumes=False)
     assert stable_run_id(str(tmp_path), resumes=True) == first != stable_run_id(str(tmp_path), resumes=False)
-    (tmp_path / "tracking.json").write_text('{"run_id": 3}')
-    with pytest.raises(ConfigError, match=r"tracking\.json is damaged: delete it"):
-        stable_run_id(str(tmp_path), resumes=True)
 
 
 @pytest.mark.parametrize("tracker", ["wandb", "trackio"])
@@ -277,19 +269,3 @@ def test_a_tracker_that_is_not_installed_is_refused_with_its_extra(tracker, monk
     message = rf"train\.trackers has '{tracker}', which is not installed: pip install -e '\.\[{tracker}\]'"
     with pytest.raises(ConfigError, match=message):
         check_trackers(["tensorboard", tracker])
-
-
-@pytest.mark.slow
-def test_wandb_without_a_key_is_refused_unless_it_is_offline(tmp_path):
-    pytest.importorskip("wandb")
-    program = (
-        "import os\nfrom workdir.trackers import check_trackers\n"
-        "for mode in ('online', 'offline'):\n"
-        "    os.environ['WANDB_MODE'] = mode\n"
-        "    import wandb; wandb.teardown()\n"
-        "    try: check_trackers(['wandb'])\n"
-        "    except Exception as error: print(mode, error)\n"
-    )
-    done = run_program(program, HOME=str(tmp_path), NETRC=str(tmp_path / "netrc"), WANDB_API_KEY="")
-    assert "online train.trackers has 'wandb', which has no API key on this machine: run wandb login, or set" in done
-    assert "offline train" not in done

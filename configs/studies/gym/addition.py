@@ -2,7 +2,9 @@
 
     python -m train.ablate --study=configs/studies/gym/addition.py --out=studies/gym_addition
 
-data/sources/gym/addition.py describes the task.
+data/sources/gym describes the task.
+
+A sum is written from its most significant digit; an encoder may fill in another digit first.
 """
 
 from configs.studies.base import success_rate
@@ -12,14 +14,12 @@ from configs.studies.gym.common import exact_match, gym_study
 def get_study():
     """Returns the study."""
     return gym_study(
+        __doc__,
         "addition",
         ("clm", "sft", "mlm_50", "mlm_u"),
-        question="Which objectives add, with and without carries?",
-        tokens=2_000_000,
         measures={
             "carry": exact_match("carry"),
             "no_carry": exact_match("no_carry"),
             "solved": success_rate(exact_match(), at=0.9),
         },
-        notes="A sum is written from its most significant digit; an encoder may fill in another digit first.",
     )

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from configs.studies.base import probe, raw_tokens, study, variant
-from configs.studies.common import SHORT_RUNS
+from configs.studies.base import probe, raw_tokens, study, success_rate, variant
+from configs.studies.common import SHORT_RUNS, described
 
 
 def exact_match(group: str = "", **fields: Any) -> dict[str, Any]:
@@ -16,27 +16,35 @@ def exact_match(group: str = "", **fields: Any) -> dict[str, Any]:
     return probe("exact_match", metric, better="higher", **fields)
 
 
+SOLVED = {"exact": exact_match(), "solved": success_rate(exact_match(), at=0.9)}
+BOTH_ORDERS = {
+    "forward": exact_match("forward"),
+    "backward": exact_match("backward"),
+    "backward_learned": success_rate(exact_match("backward"), at=0.1),
+}
+
+
 def gym_study(
+    docstring: str,
     task: str,
     objectives: Sequence[str],
     *,
-    question: str,
-    tokens: float,
-    measures: dict[str, dict],
+    tokens: float = 2_000_000,
+    measures: dict[str, dict] = SOLVED,
     published: Sequence[dict] = (),
-    notes: str,
 ) -> dict[str, Any]:
     """Returns a study of objectives on a task of configs/gym.
 
     Args:
+      docstring: of the study's file: its first sentence is the question, and its last paragraph the notes.
       task: the config.
       objectives: its presets; the first is the baseline.
       tokens: that each run reads.
-      question, measures, published, notes: as in `study`.
+      measures, published: as in `study`.
     """
     configs = {name: f"configs/gym/{task}.py:{name}" for name in objectives}
     return study(
-        question=question,
+        **described(docstring),
         config=configs[objectives[0]],
         baseline=objectives[0],
         variants={name: variant(config=config) for name, config in configs.items()},
@@ -44,7 +52,6 @@ def gym_study(
         measures=measures,
         overrides=SHORT_RUNS,
         published=published,
-        notes=notes,
         # What an objective brings with it: its layout, and rows of whole instances for answers alone.
         varies=("model.architecture", "data.documents", "data.bidirectional_inputs"),
     )

@@ -2,33 +2,29 @@
 
     python -m train.ablate --study=configs/studies/gym/retrieval.py --out=studies/gym_retrieval
 
-data/sources/gym/retrieval.py describes the task.
+data/sources/gym describes the task.
+
+All pairs are stated; the questions about every second pair are trained on, and those about the others are asked.
 """
 
-from configs.studies.base import published, success_rate
-from configs.studies.gym.common import exact_match, gym_study
+from configs.studies.base import published
+from configs.studies.gym.common import BOTH_ORDERS, gym_study
 
 
 def get_study():
     """Returns the study."""
     return gym_study(
+        __doc__,
         "retrieval",
         ("clm", "mlm", "mlm_50", "mlm_u"),
-        question="Are values found by their keys, and keys by their values?",
         tokens=500_000,
-        measures={
-            "forward": exact_match("forward"),
-            "backward": exact_match("backward"),
-            "backward_learned": success_rate(exact_match("backward"), at=0.1),
-        },
+        measures=BOTH_ORDERS,
         published=[
             published(
                 "Kitouni et al. (2024), arXiv 2406.05183, section 3.1; sizes are not given, so signs are compared",
                 measure="backward",
                 metric="accuracy",
                 values={"clm": 0, "mlm": 22, "mlm_u": 100},
-            ),
+            )
         ],
-        notes="All pairs are stated; the questions about every second pair are trained on, and those about the others "
-        "are asked.",
     )

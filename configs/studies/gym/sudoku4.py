@@ -2,7 +2,10 @@
 
     python -m train.ablate --study=configs/studies/gym/sudoku4.py --out=studies/gym_sudoku4
 
-data/sources/gym/sudoku4.py describes the task.
+data/sources/gym describes the task.
+
+The first measure fills in the cell with the largest margin first; a decoder writes the cells by row. 4 x 4 cells, where
+the papers have 9 x 9.
 """
 
 from configs.studies.base import published, success_rate
@@ -12,10 +15,9 @@ from configs.studies.gym.common import exact_match, gym_study
 def get_study():
     """Returns the study."""
     return gym_study(
+        __doc__,
         "sudoku4",
         ("mlm_u", "mlm_50", "clm", "sft"),
-        question="Does an objective, or the order in which cells are filled in, decide Sudoku?",
-        tokens=2_000_000,
         measures={
             "exact": exact_match(),
             "solved": success_rate(exact_match(), at=0.9),
@@ -29,8 +31,6 @@ def get_study():
                 measure="exact",
                 metric="solved",
                 better_than=[("mlm_u", "clm")],
-            ),
+            )
         ],
-        notes="The first measure fills in the cell with the largest margin first; a decoder writes the cells by row. "
-        "4 x 4 cells, where the papers have 9 x 9.",
     )

@@ -6,10 +6,11 @@ import pytest
 pytest.importorskip("lm_eval")
 
 from lm_eval.api.model import TemplateLM
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from contract.errors import ConfigError
-from evaluation.likelihood import continuation_denoiser
-from evaluation.lm_eval.model import longest_window, rolling_windows, split_pair
+from evaluation.likelihood import continuation_denoiser, longest_window, rolling_windows
+from evaluation.lm_eval.model import split_pair
 from evaluation.scorer import hide
 from objectives.prompting import Respond
 from tests.evaluation.lm_eval.runs import TEXT, experiment_of, loglikelihoods, requests
@@ -85,22 +86,22 @@ def test_contexts_lose_their_first_tokens_with_a_warning_and_continuations_are_n
 
 
 @pytest.mark.parametrize("name", ["clm", "ul2", "spans", "prefix_lm", "mass"])
-def test_rolling_windows_score_each_token_once_and_fit_a_row(name):
+def test_rolling_windows_are_those_of_lm_eval_and_fit_a_row(name):
     experiment = experiment_of(name)
     denoiser = continuation_denoiser(experiment)
     longest = longest_window(experiment, denoiser)
     assert longest == {"clm": 47, "ul2": 46, "spans": 46, "prefix_lm": 46, "mass": 46}[name]
     for length in (1, 30, 46, 47, 48, 95, 200):
-        text, scored = np.arange(length, dtype=np.int32), []
-        for context, continuation in rolling_windows(text, longest):
+        text = np.arange(length, dtype=np.int32)
+        theirs = map(make_disjoint_window, get_rolling_token_windows(text.tolist(), -1, longest, 1))
+        found = rolling_windows(text, longest)
+        expected = [(context if context != [-1] else [], continuation) for context, continuation in theirs]
+        assert [(one.context.tolist(), one.continuation.tolist()) for one in found] == expected
+        for context, continuation in found:
             window = np.concatenate([context, continuation])
-            assert window.tolist() == list(range(window[0], window[0] + len(window)))
-            assert (len(context) > 0) == (continuation[0] > 0)
             example = hide(denoiser, window, len(context), len(window), experiment.vocab)
             inputs, targets = len(example.inputs), len(example.targets_start) + len(continuation)
             assert max(inputs, targets) <= 48 if experiment.model.has_encoder else inputs + targets <= 48
-            scored += continuation.tolist()
-        assert scored == text.tolist()
 
 
 def test_rolling_log_likelihoods_equal_windows_written_by_hand(models):

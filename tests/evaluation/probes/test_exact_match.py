@@ -72,7 +72,7 @@ def model_of(cache):
 def oracle(model, right):
     """`model` with perfect scores for the answers in `right`, of the texts that it is shown."""
 
-    def score_with_bar(examples, count):
+    def score(examples, **options):
         decode, vocab = model.experiment.tokenizer.decode, model.experiment.vocab
         for number, example in examples:
             shown = np.concatenate([example.inputs, example.targets_start])
@@ -83,7 +83,7 @@ def oracle(model, right):
             yield number, example, Scores(np.zeros(len(example.hidden)), likeliest)
 
     asked = set()
-    return types.SimpleNamespace(experiment=model.experiment, score_with_bar=score_with_bar), asked
+    return types.SimpleNamespace(experiment=model.experiment, score=score), asked
 
 
 @pytest.mark.parametrize("config", ["clm", "sft", "span_corruption"])
@@ -188,8 +188,8 @@ def test_the_command_prints_one_line(cache, tmp_path, monkeypatch, capsys):
     for arguments, message in {
         (f"--path={tmp_path / 'items.jsonl'}",): r"items.jsonl:1 has no 'prompt' or no 'response'",
         ("--order=margin",): r"--order=margin has no effect on a model with a decoder: remove it",
-        ("--order=best",): r"--order=best must be margin, probability, left_to_right, once$",
-        ("--limit=3",): r"--limit has no effect on --probe=exact_match",
+        ("--order=best",): r"--order='best' must be one of '', 'margin'",
+        ("--places=3",): r"unknown --places: choose one of mode, path, order",
     }.items():
         with pytest.raises(ConfigError, match=message):
             printed(*arguments)

@@ -8,8 +8,9 @@ import pytest
 
 from contract.errors import ConfigError
 from data.windows.documents import Documents
-from evaluation.probes.heldout_text import HiddenText, Window, heldout_windows, score_windows
-from evaluation.scorer import LanguageModel, find_denoiser, hide
+from evaluation.probes.heldout_text import HiddenText, heldout_windows
+from evaluation.probes.probe import ALL
+from evaluation.scorer import LanguageModel, TextScores, find_denoiser, hide, score_texts
 from run.compiled_run import make_run
 from run.sharding import make_reading_mesh
 from tests.table import small_experiment
@@ -39,29 +40,28 @@ def test_bytes_are_those_of_the_raw_text_and_unknown_tokens_are_not_scored(model
     denoiser = find_denoiser(model.experiment, "left", None)
     given = tokenizer.encode("the quick brown")
     texts = [" fox jumps over", " fox é over"]
-    windows = [
-        Window(k, np.concatenate([given, tokenizer.encode(text)]).astype(np.int32), np.array([k], np.uint64))
-        for k, text in enumerate(texts)
-    ]
-
-    found = score_windows(
-        model, denoiser, windows, lambda window: [(len(given), len(window.tokens))], per_window=1, text_only=False
-    )
+    windows = [np.concatenate([given, tokenizer.encode(text)]).astype(np.int32) for text in texts]
+    found = score_texts(model, denoiser, windows, [[(len(given), len(window))] for window in windows])
     assert found.unknown_tokens.tolist() == [0, 1]
     # The space before a word is part of its piece. Of " fox é over" the letter é, two bytes, is not counted.
     assert found.bytes.tolist() == [len(texts[0]), len(texts[1].encode()) - 2]
-    assert found.tokens.tolist() == [len(window.tokens) - len(given) - k for k, window in enumerate(windows)]
+    assert found.tokens.tolist() == [len(window) - len(given) - k for k, window in enumerate(windows)]
     # All hidden tokens, the unknown one included, given those before them.
-    text = windows[1].tokens
-    [(_, _, scores)] = model.score_with_bar([(0, hide(denoiser, text, len(given), len(text), vocab))], 1)
-    is_known = windows[1].tokens[len(given) :] != vocab.unk
+    text = windows[1]
+    [(_, _, scores)] = model.score([(0, hide(denoiser, text, len(given), len(text), vocab))])
+    is_known = text[len(given) :] != vocab.unk
     assert found.nats[1] == pytest.approx(scores.nats[is_known].sum()) and not is_known.all()
+    assert found.nats[1] + found.unknown_nats[1] == pytest.approx(scores.nats.sum())
+
+
+def hidden_text(documents, nats, num_bytes, tokens, is_exact):
+    zeros = np.zeros(len(nats), int)
+    return HiddenText(documents, TextScores(nats, tokens, num_bytes, zeros, zeros, is_exact))
 
 
 def test_values_are_sums_over_all_windows_divided_once():
-    documents = np.array([0, 0, 2])
-    zeros = np.zeros(3, int)
-    text = HiddenText(documents, np.array([3.0, 5.0, 4.0]), np.array([2, 2, 4]), np.array([1, 1, 2]), zeros, zeros > 0)
+    columns = np.array([3.0, 5.0, 4.0]), np.array([2, 2, 4]), np.array([1, 1, 2])
+    text = hidden_text(np.array([0, 0, 2]), *columns, np.zeros(3, bool))
     fields = text.per_byte()
     assert fields["nats_per_byte"] == 12 / 8 and fields["bits_per_byte"] == pytest.approx(1.5 / math.log(2))
     assert fields["nats_per_byte_interval"] is None  # two documents
@@ -72,7 +72,7 @@ def test_the_intervals_are_over_documents():
     """Windows of the same document vary more than documents do."""
     documents, ones = np.repeat(np.arange(8), 2), np.ones(16, int)
     nats = np.tile([0.5, 1.5], 8) + documents / 100
-    text = HiddenText(documents, nats, ones, ones, 0 * ones, nats > 1.53)
+    text = hidden_text(documents, nats, ones, ones, nats > 1.53)
     fields = text.per_byte() | text.exact_match()
     low, high = fields["nats_per_byte_interval"]
     assert 1.0 < low < fields["nats_per_byte"] < high < 1.07
@@ -94,7 +94,7 @@ def text_of(window):
 
 
 def test_windows_are_disjoint_pieces_of_their_document_without_its_first_token(documents):
-    windows = heldout_windows(documents, count=None, places=3, length=50, shortest=2)
+    windows = heldout_windows(documents, count=ALL, places=3, length=50, shortest=2)
     by_document = [[w for w in windows if w.document == k] for k in range(len(documents))]
     assert [len(own) for own in by_document] == [3] * len(documents)  # modules of thousands of bytes
     texts = {documents.tokens(i).astype(np.int32).tobytes() for i in range(len(documents))}
@@ -116,7 +116,7 @@ def test_windows_are_functions_of_the_documents_alone(documents):
 
 
 def test_hidden_spans_leave_a_token_on_both_sides_and_vary(documents):
-    windows = heldout_windows(documents, count=None, places=10, length=12, shortest=10)
+    windows = heldout_windows(documents, count=ALL, places=10, length=12, shortest=10)
     spans = {length: [window.span(length) for window in windows] for length in (1, 8)}
     for length, own in spans.items():
         assert all(start >= 1 and start + length == stop <= 11 for start, stop in own)
@@ -126,12 +126,12 @@ def test_hidden_spans_leave_a_token_on_both_sides_and_vary(documents):
 
 def test_short_documents_are_one_window_and_too_short_ones_are_left_out(documents):
     lengths = [len(documents.tokens(i)) for i in range(len(documents))]
-    windows = heldout_windows(documents, count=None, places=3, length=100_000, shortest=sorted(lengths)[5] - 1)
+    windows = heldout_windows(documents, count=ALL, places=3, length=100_000, shortest=sorted(lengths)[5] - 1)
     assert sorted(len(window.tokens) + 1 for window in windows) == sorted(lengths)[5:]
     assert sorted({window.document for window in windows}) == list(range(len(windows)))
 
 
 def test_a_corpus_without_a_long_enough_document_is_refused_in_one_line(documents):
     with pytest.raises(ConfigError, match="none of the 15 held-out documents has 1000001 tokens, the fewest") as error:
-        heldout_windows(documents, count=None, places=1, length=2_000_000, shortest=1_000_000)
+        heldout_windows(documents, count=ALL, places=1, length=2_000_000, shortest=1_000_000)
     assert "\n" not in str(error.value)

@@ -137,10 +137,8 @@ def test_a_text_longer_than_a_row_is_cut_and_counted(runs, files, tmp_path):
     "changes, message",
     [
         ({"test": None}, "needs --test=FILE"),
-        ({"pooling": "max"}, "--pooling=max must be mean, first, last"),
         ({"labels": ("some",)}, "'some' is neither a number above 0 nor all"),
         ({"labels": ("5", "5")}, "must be different"),
-        ({"draws": 0}, "--draws=0 must be 1 or more"),
         ({"mode": "[X]"}, "is not a mode of this run"),
     ],
 )

@@ -10,14 +10,19 @@ import pytest
 from configs import simcse
 from objectives import SimCSE
 from objectives.losses import contrastive
+from objectives.losses.row_cross_entropy import Rows
 from tests.objectives.helpers import random_windows, sequence, vocab
 
 # Jitted, because compiling their operations one by one takes seconds.
-info_nce = jax.jit(contrastive.info_nce, static_argnames=("temperature", "hard_negative_weight"))
+info_nce = jax.jit(contrastive.info_nce, static_argnames="temperature")
 clip_loss, alignment, uniformity = map(jax.jit, (contrastive.clip_loss, contrastive.alignment, contrastive.uniformity))
 VOCAB = vocab()
 EAST_NORTH = jnp.asarray([[1.0, 0.0], [0.0, 2.0]])  # lengths have no effect
 E = math.e
+
+
+def all_rows(n):
+    return Rows(jnp.ones(n), jnp.zeros(n, jnp.int32))
 
 
 def points(*shape):
@@ -25,26 +30,15 @@ def points(*shape):
 
 
 def test_info_nce_by_hand():
-    sums = info_nce(EAST_NORTH, EAST_NORTH, temperature=1.0)
+    sums = info_nce(EAST_NORTH, EAST_NORTH, temperature=1.0, rows=all_rows(2))
     # Cosines 1 and 0 each: e / (e + 1).
     assert float(sums.loss_sum) == pytest.approx(2 * math.log((E + 1) / E), rel=1e-6)
     assert (float(sums.weight_sum), float(sums.correct_sum)) == (2.0, 2.0)
-    half = info_nce(EAST_NORTH, EAST_NORTH, temperature=0.5)
+    half = info_nce(EAST_NORTH, EAST_NORTH, temperature=0.5, rows=all_rows(2))
     assert float(half.loss_sum) == pytest.approx(2 * math.log((E**2 + 1) / E**2), rel=1e-6)
-    exchanged = info_nce(EAST_NORTH, EAST_NORTH[::-1], temperature=1.0)
+    exchanged = info_nce(EAST_NORTH, EAST_NORTH[::-1], temperature=1.0, rows=all_rows(2))
     assert float(exchanged.loss_sum) == pytest.approx(2 * math.log(E + 1), rel=1e-6)
     assert float(exchanged.correct_sum) == 0.0
-
-
-def test_hard_negatives_by_hand():
-    both = info_nce(EAST_NORTH, EAST_NORTH, temperature=1.0, hard_negatives_BxD=EAST_NORTH)
-    # Among 1, 0, 1, 0: e / (2e + 2).
-    assert float(both.loss_sum) == pytest.approx(2 * math.log((2 * E + 2) / E), rel=1e-6)
-    weighted = info_nce(
-        EAST_NORTH, EAST_NORTH, temperature=1.0, hard_negatives_BxD=EAST_NORTH, hard_negative_weight=math.log(3)
-    )
-    # The query's own hard negative counts three times: e / (e + 1 + 3e + 1).
-    assert float(weighted.loss_sum) == pytest.approx(2 * math.log((4 * E + 2) / E), rel=1e-6)
 
 
 def test_clips_loss_by_hand():
@@ -53,8 +47,6 @@ def test_clips_loss_by_hand():
     rows, columns = 2 * math.log(2), math.log((E + 1) / E) + math.log(E + 1)
     assert float(sums.loss_sum) == pytest.approx((rows + columns) / 2, rel=1e-6)
     assert (float(sums.weight_sum), float(sums.correct_sum)) == (2.0, 1.0)
-    scaled = clip_loss(EAST_NORTH, EAST_NORTH, jnp.log(2.0))
-    assert float(scaled.loss_sum) == pytest.approx(2 * math.log((E**2 + 1) / E**2), rel=1e-6)
 
 
 def test_clips_scale_is_at_most_100():
@@ -69,27 +61,36 @@ def nll(logits):
 
 
 def test_against_numpy():
-    a, b, negatives = points(3, 5, 4)
-    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b, negatives)]
-    cosines, negative_cosines = unit[0] @ unit[1].T, unit[0] @ unit[2].T
-    assert float(info_nce(a, b, temperature=0.2).loss_sum) == pytest.approx(nll(cosines / 0.2), rel=1e-5)
-    logits = np.concatenate([cosines / 0.2, negative_cosines / 0.2 + 0.7 * np.eye(5)], axis=1)
-    sums = info_nce(a, b, temperature=0.2, hard_negatives_BxD=negatives, hard_negative_weight=0.7)
-    assert float(sums.loss_sum) == pytest.approx(nll(logits), rel=1e-5)
-    clip = clip_loss(a, b, jnp.log(7.0))
+    a, b = points(2, 5, 4)
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b)]
+    sums = info_nce(a, b, temperature=0.2, rows=all_rows(5))
+    assert float(sums.loss_sum) == pytest.approx(nll(unit[0] @ unit[1].T / 0.2), rel=1e-5)
+    clip, cosines = clip_loss(a, b, jnp.log(7.0)), unit[0] @ unit[1].T
     assert float(clip.loss_sum) == pytest.approx((nll(7 * cosines) + nll(7 * cosines.T)) / 2, rel=1e-5)
     correct = (cosines.argmax(axis=1) == range(5)).sum(), (cosines.argmax(axis=0) == range(5)).sum()
     assert float(clip.correct_sum) == sum(correct) / 2
-    assert float(alignment(a, b)) == pytest.approx(np.square(unit[0] - unit[1]).sum(), rel=1e-5)
+    assert float(alignment(a, b, jnp.ones(5))) == pytest.approx(np.square(unit[0] - unit[1]).sum(), rel=1e-5)
     squared_distances = [np.square(unit[0][i] - unit[0][j]).sum() for i in range(5) for j in range(5) if i != j]
-    assert float(uniformity(a)) == pytest.approx(math.log(np.exp(-2 * np.asarray(squared_distances)).mean()), rel=1e-5)
+    expected = math.log(np.exp(-2 * np.asarray(squared_distances)).mean())
+    assert float(uniformity(a, jnp.ones(5))) == pytest.approx(expected, rel=1e-5)
+
+
+def test_rows_without_weight_are_neither_scored_nor_negatives():
+    a, b = points(2, 5, 4)
+    some = Rows(jnp.asarray([1.0, 1, 0, 1, 0]), jnp.zeros(5, jnp.int32))
+    kept = [0, 1, 3]
+    assert float(info_nce(a, b, temperature=0.2, rows=some).loss_sum) == pytest.approx(
+        float(info_nce(a[kept,], b[kept,], temperature=0.2, rows=all_rows(3)).loss_sum), rel=1e-5
+    )
+    assert float(uniformity(a, some.weights_B)) == pytest.approx(float(uniformity(a[kept,], jnp.ones(3))), rel=1e-5)
 
 
 def test_gradients_are_finite_for_equal_rows():
     def all_losses(x):
-        nce = contrastive.info_nce(x, x, temperature=0.05)
+        ones = jnp.ones(len(x))
+        nce = contrastive.info_nce(x, x, temperature=0.05, rows=all_rows(len(x)))
         clip = contrastive.clip_loss(x, x, jnp.zeros(()))
-        return nce.loss_sum + clip.loss_sum + contrastive.alignment(x, x) + contrastive.uniformity(x)
+        return nce.loss_sum + clip.loss_sum + contrastive.alignment(x, x, ones) + contrastive.uniformity(x, ones)
 
     assert jnp.isfinite(jax.jit(jax.grad(all_losses))(jnp.asarray([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]))).all()
 

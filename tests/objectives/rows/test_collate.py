@@ -5,12 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from contract.windows import RowPlan
-from objectives import CLM, Denoiser, PrefixLM, SpanCorruption, denoisers_of
+from objectives import Denoiser, SpanCorruption, denoisers_of
 from objectives.algebra.sequences import Sequences
-from objectives.objective import InputsTargets, Objective
-from objectives.rows.collate import Collator, call_groups
-from objectives.rows.lengths import OutputLengths, RowShape
+from objectives.denoising import corrupt_together
+from objectives.objective import InputsTargets, Objective, OutputLengths, RowShape
+from objectives.rows.collate import Collator
 from tests.objectives.helpers import collator as one_collator
 from tests.objectives.helpers import make_collator, random_windows, sequence, vocab
 from tests.table import CASES, objective_of
@@ -41,29 +40,14 @@ def windows_of(denoiser_ids, longest=40):
     return random_windows(generator, lengths, denoiser_ids=np.asarray(denoiser_ids, np.int32))
 
 
-def test_six_of_ul2s_denoisers_are_one_group():
-    kinds = call_groups(UL2, None)
-    groups = [[denoiser.name for denoiser in kinds.denoisers[slice(*group)]] for group in kinds.groups]
-    assert groups == [["r1", "r2", "x1", "x2", "x3", "x4"], ["s"]]
-    assert [kinds.denoisers[kind].name for kind in kinds.kinds_of(np.arange(7), None)] == [row.name for row in UL2]
-
-
-def test_tasks_that_differ_in_their_corpus_are_one_kind():
-    tasks = [dataclasses.replace(row, name=f"{row.name}/{k}", corpus=k) for row in UL2 for k in range(3)]
-    kinds = call_groups(tasks, None)
-    assert len(kinds.denoisers) == 7
-    assert np.array_equal(kinds.kinds_of(np.arange(21), None), np.repeat(call_groups(UL2, None).of_variants, 3))
-    iid = denoisers_of(objective_of("iid_denoising:iid_15_r10s90_f"), "x")[0]
-    assert len(call_groups([dataclasses.replace(iid, corpus=k) for k in range(3)], None).denoisers) == 1
-
-
-def test_variants_of_a_plan_follow_each_other():
-    s = next(row for row in UL2 if row.name == "s")
-    plan = RowPlan(*np.array([[[0, 1, 2, 1]], [[9, 9, 9, 9]], [[0, 0, 0, 3]]]))
-    kinds = call_groups([UL2[0], s, UL2[1]], plan)
-    assert kinds.groups == ((0, 2), (2, 6)) and kinds.of_variants.tolist() == [[0, 0, 0, 0], [2, 3, 4, 5], [1, 0, 0, 0]]
-    assert kinds.denoisers[2:] == s.variants(4)
-    assert kinds.kinds_of(np.array([0, 1, 2, 1]), np.array([0, 0, 0, 3])).tolist() == [0, 2, 1, 5]
+@pytest.mark.parametrize("num_corpora", [1, 3])
+def test_six_of_ul2s_denoisers_are_corrupted_by_one_call(num_corpora, monkeypatch):
+    calls = []
+    count = lambda members, *arguments: calls.append(len(members)) or corrupt_together(members, *arguments)  # noqa: E731
+    monkeypatch.setattr("objectives.rows.collate.corrupt_together", count)
+    tasks = [dataclasses.replace(row, corpus=k) for k in range(num_corpora) for row in UL2]
+    collator_of(tasks).examples(windows_of(np.arange(2 * len(tasks)) % len(tasks)))
+    assert calls == [6 * num_corpora, num_corpora]
 
 
 # All denoisers, and a single group of them, whose examples are the whole batch.
@@ -78,8 +62,7 @@ def test_a_denoiser_makes_the_same_examples_beside_all_others(name):
     table = TABLES[name]
     windows = windows_of(np.random.default_rng(1).permutation(np.arange(8 * len(table)) % len(table)))
     together = collator_of(table).examples(windows)
-    groups = [end - begin for begin, end in call_groups(table, None).groups]
-    assert max(groups) > 5 and (len(groups) == 1) == (name == "one group")
+    assert len(table) > 5
     for k, denoiser in enumerate(table):
         places = np.flatnonzero(windows.denoiser_ids == k)
         alone = collator_of([denoiser]).examples(
@@ -93,35 +76,6 @@ def test_a_denoiser_makes_the_same_examples_beside_all_others(name):
         )
         for both, one in ((together.inputs, alone.inputs), (together.targets, alone.targets)):
             assert [sequence(both, place) for place in places] == [sequence(one, e) for e in range(len(places))]
-
-
-class Reversed(PrefixLM):
-    """Prefix LM of the reversed text, by a `corrupt` of its own."""
-
-    prompting = PrefixLM.prompting
-    hidden_mask = PrefixLM.hidden_mask
-    restore = PrefixLM.restore
-    byte_metric = PrefixLM.byte_metric
-    has_inputs = PrefixLM.has_inputs
-    most_scored = PrefixLM.most_scored
-
-    def corrupt(self, tokens, lengths, keys, vocab):
-        backwards = np.maximum(lengths[:, None] - 1 - np.arange(tokens.shape[1]), 0)
-        return super().corrupt(np.take_along_axis(tokens, backwards, axis=1), lengths, keys, vocab)
-
-
-def test_an_objective_with_a_corrupt_of_its_own_is_corrupted_by_it_with_every_mode():
-    backwards = Reversed(target_fraction=0.25, split="uniform", sentinel=False)
-    table = [*UL2, *(Denoiser(f"{k}", "x", o, 1.0, k, 1.0) for o in (CLM(), backwards) for k in ("[R]", "[X]"))]
-    kinds = call_groups(table, None)
-    assert [end - begin for begin, end in kinds.groups] == [6, 1, 1, 1, 1, 1]
-    windows = windows_of(np.arange(4 * len(table)) % len(table))
-    together = collator_of(table).examples(windows)
-    for k in range(7, 11):
-        places = np.flatnonzero(windows.denoiser_ids == k)
-        tokens, lengths, keys = windows.tokens[places], windows.lengths[places], windows.keys[places]
-        alone = table[k].objective.corrupt(tokens, lengths, keys, vocab())
-        assert [sequence(together.targets, place) for place in places] == [sequence(alone.targets, e) for e in range(4)]
 
 
 # Examples that are longer than their objective declares
@@ -165,12 +119,9 @@ class ScoresLess(Overlong):
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
-        (InputsGrow, "makes 6 inputs of a window of 6 tokens, and output_lengths returns 4 for inputs: define output_"),
-        (
-            TargetsGrow,
-            "makes 6 targets of a window of 6 tokens, and output_lengths returns 4 for targets: define output_",
-        ),
-        (ScoresLess, "makes 6 targets of a window of 10 tokens, and most_scored returns 0: define most_scored"),
+        (InputsGrow, "makes 6 inputs of a window of 6 tokens, and output_lengths returns 4: define output_"),
+        (TargetsGrow, "makes 6 targets of a window of 6 tokens, and output_lengths returns 4: define output_"),
+        (ScoresLess, "makes 6 scored positions of a window of 10 tokens, and most_scored returns 0: define most_s"),
     ],
 )
 def test_more_tokens_than_declared_are_one_line(objective, message):
@@ -192,7 +143,5 @@ class Longer(type(BERT)):
 def test_positions_in_place_that_are_not_declared_are_one_line():
     longer = Longer(**{field.name: getattr(BERT, field.name) for field in dataclasses.fields(BERT)})
     windows = random_windows(np.random.default_rng(0), [4])
-    with pytest.raises(
-        TypeError, match=r"^Longer.corrupt makes 6 positions of a window of 4 tokens, and output_lengths"
-    ):
+    with pytest.raises(TypeError, match=r"^Longer.corrupt makes 6 inputs of a window of 4 tokens, and output_lengths"):
         one_collator(longer, "encoder_only")(windows, 1)

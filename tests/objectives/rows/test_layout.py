@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from contract.batch import check_batch
 from objectives.algebra.sequences import Sequences
-from objectives.objective import InputsTargets, Masked
+from objectives.objective import InputsTargets, Masked, RowShape
 from objectives.rows import layout
-from objectives.rows.lengths import RowShape
 from tests.contract.test_batch import ROW as PACKED_ROW
 from tests.objectives.helpers import REFERENCE, vocab
 

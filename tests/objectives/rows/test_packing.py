@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs import ul2
@@ -16,8 +16,7 @@ from data.windows.split import split_documents
 from experiment.experiment import make_experiment
 from objectives import PrefixLM, SpanCorruption, denoisers_of
 from objectives.deshuffling import Deshuffling
-from objectives.objective import Denoiser
-from objectives.rows.lengths import RowShape
+from objectives.objective import Denoiser, RowShape
 from objectives.rows.packing import plan_cycle, warnings_about
 from tests.objectives.helpers import vocab
 from tests.table import objective_of, reads_corpus, small_config, small_experiment
@@ -48,7 +47,7 @@ def test_small_plans_have_the_expected_rows(
     weights, inputs, targets, examples_per_row, denoiser_ids, raw_lengths, filled, recommended
 ):
     denoisers = [dataclasses.replace(d, weight=w) for d, w in zip((FEW_TARGETS, MANY_TARGETS), weights, strict=True)]
-    planned = plan_cycle(denoisers, RowShape("encoder_decoder", inputs, targets, examples_per_row), mix_by="example")
+    planned = plan_cycle(denoisers, RowShape("encoder_decoder", inputs, targets, examples_per_row))
     assert planned.rows.denoiser_ids.tolist() == denoiser_ids
     assert planned.rows.raw_lengths.tolist() == raw_lengths
     assert not planned.rows.variant_ids.any() and planned.rows.lengths_of(0).tolist() == [9]
@@ -69,19 +68,14 @@ MIXED = (
     st.integers(2, 5),
     st.integers(20, 80),
     st.floats(0.3, 1.0),
-    st.sampled_from(["example", "token"]),
 )
 def test_examples_fit_their_rows_and_every_denoiser_has_its_weight(
-    weights, architecture, examples_per_row, share, ratio, mix_by
+    weights, architecture, examples_per_row, share, ratio
 ):
     denoisers = [dataclasses.replace(d, weight=float(w)) for d, w in zip(MIXED, weights, strict=True)]
     inputs_length = share * examples_per_row
     shape = RowShape(architecture, inputs_length, int(ratio * inputs_length), examples_per_row)
-    try:
-        planned = plan_cycle(denoisers, shape, mix_by=mix_by)
-    except ConfigError as error:
-        assert mix_by == "token" and "to within 1% of the raw tokens with windows this short" in str(error)
-        assume(False)
+    planned = plan_cycle(denoisers, shape)
     denoiser_ids, raw_lengths, variant_ids = planned.rows
     assert {array.dtype for array in planned.rows} == {np.dtype(np.int32)}
     assert len({array.shape for array in planned.rows}) == 1 and denoiser_ids.shape[1] == examples_per_row
@@ -97,11 +91,11 @@ def test_examples_fit_their_rows_and_every_denoiser_has_its_weight(
     filled = (used.sum(axis=2).mean(axis=1) / capacity)[: len(planned.filled)]
     assert (np.asarray(planned.filled) <= filled + 1e-9).all()
 
-    amounts = np.bincount(denoiser_ids.ravel(), raw_lengths.ravel() if mix_by == "token" else None)
+    amounts = np.bincount(denoiser_ids.ravel())
     np.testing.assert_allclose(amounts / amounts.sum() / (np.asarray(weights) / sum(weights)), 1, atol=0.01)
     variant_counts = np.bincount(variant_ids[denoiser_ids == 1])
     np.testing.assert_allclose(variant_counts / variant_counts.mean(), 1, atol=0.02)
-    again = plan_cycle(denoisers, shape, mix_by=mix_by)
+    again = plan_cycle(denoisers, shape)
     assert all((first == second).all() for first, second in zip(planned.rows, again.rows, strict=True))
 
 
@@ -110,12 +104,12 @@ def test_examples_fit_their_rows_and_every_denoiser_has_its_weight(
 def test_ul2_fills_encoder_and_decoder_at_the_targets_length_that_it_recommends(variant, inputs, examples_per_row):
     denoisers = denoisers_of(objective_of(f"ul2:{variant}"), "mixture")
     shape = RowShape("encoder_decoder", inputs, inputs, examples_per_row)
-    first = plan_cycle(denoisers, shape, mix_by="example")
-    [warning] = warnings_about(first, denoisers, shape, mix_by="example")
-    assert f"; data.targets_length={first.targets_length} would fill " in warning and "more data" not in warning
+    first = plan_cycle(denoisers, shape)
+    [warning] = warnings_about(first, shape)
+    assert warning.endswith(f"; data.targets_length={first.targets_length} suits the examples")
     recommended = dataclasses.replace(shape, targets_length=first.targets_length)
-    planned = plan_cycle(denoisers, recommended, mix_by="example")
-    assert min(planned.filled) >= 0.95 and warnings_about(planned, denoisers, recommended, mix_by="example") == []
+    planned = plan_cycle(denoisers, recommended)
+    assert min(planned.filled) >= 0.95 and warnings_about(planned, recommended) == []
     assert sum(len(planned.rows.lengths_of(k)) for k in range(len(denoisers))) < 100  # each length needs a reader
 
 
@@ -182,12 +176,12 @@ def test_variants_of_prefix_lm_divide_its_prefix_lengths_into_adjacent_ranges(fr
 
 
 INVALID = {
-    "one example": ({"data__examples_per_row": 1}, r"several examples, and data.examples_per_row=1: set it to 2 or"),
-    "pack": ({"data__documents": "pack"}, r"plans windows, and with data.documents='pack' documents determine them"),
-    "tokens of split documents": (
-        {"data__documents": "split", "objective__mix_by": "token"},
-        r"with data.documents='split' windows are shorter: set data.documents='join'",
+    "one example": (
+        {"data__examples_per_row": 1},
+        r"divides rows among several examples: set data.examples_per_row=2 or",
     ),
+    "pack": ({"data__documents": "pack"}, r"plans windows, and with data.documents='pack' documents determine them"),
+    "tokens": ({"objective__mix_by": "token"}, r"plans shares of the examples: set mix_by='example'"),
     "targets": (
         {"data__targets_length": 9},
         r"data.targets_length=9 is too short for 4 examples of data.inputs_length",
@@ -212,19 +206,18 @@ def test_weights_that_change_or_are_too_small_cannot_be_planned():
         make_experiment(fields)
     small = [FEW_TARGETS, dataclasses.replace(MANY_TARGETS, weight=1e-4)]
     with pytest.raises(ConfigError, match=r"at most 1024 examples, too few for objective.denoisers.many with 0.01% of"):
-        plan_cycle(small, RowShape("encoder_decoder", 16, 11, 2), mix_by="example")
+        plan_cycle(small, RowShape("encoder_decoder", 16, 11, 2))
 
 
 def test_a_partly_empty_stack_gives_a_warning_with_a_remedy():
     shape = RowShape("encoder_decoder", 16, 32, 2)
-    [warning] = warnings_about(
-        plan_cycle([MANY_TARGETS], shape, mix_by="example"), [MANY_TARGETS], shape, mix_by="example"
-    )  # two examples of 8 inputs and 8 targets, in rows of 16 and 32
+    [warning] = warnings_about(plan_cycle([MANY_TARGETS], shape), shape)
+    # Two examples of 8 inputs and 8 targets, in rows of 16 and 32.
     assert warning == (
         "data.packing='planned' fills 100% of the encoder's and 50% of the decoder's positions; "
-        "data.targets_length=16 would fill 100% of the encoder's and 100% of the decoder's"
+        "data.targets_length=16 suits the examples"
     )
     mixed = [dataclasses.replace(FEW_TARGETS, weight=3.0), MANY_TARGETS]
     shape = RowShape("encoder_decoder", 16, 9, 2)
-    [warning] = warnings_about(plan_cycle(mixed, shape, mix_by="example"), mixed, shape, mix_by="example")
+    [warning] = warnings_about(plan_cycle(mixed, shape), shape)
     assert warning.endswith("of the decoder's positions; a larger data.examples_per_row with longer rows fills more")
