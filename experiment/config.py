@@ -5,6 +5,7 @@ The annotation of a number field declares its range (contract/ranges.py).
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -213,7 +214,10 @@ def _checked(value: Any, hint: Any, field: str) -> Any:
     if origin is types.UnionType:  # of a type and None
         return None if value is None else _checked(value, args[0], field)
     if hint is float and type(value) is int:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.copysign(math.inf, value)
     if hint is not Any and type(value) is not hint:
         raise ConfigError(f"{field}={value!r} must be of type {hint.__name__}, not {type(value).__name__}")
     return value

@@ -15,7 +15,6 @@ from contract.errors import ConfigError
 from files.paths import check_local, exists, in_bucket, read_text, reason_and_remedy, write_object
 
 UPLOAD_SECONDS = 10.0
-_LEAST_PAUSE = 20  # times the seconds of an upload, so that uploads of a long file take at most 5% of the time
 
 
 def write_bytes(path: str | os.PathLike, contents: bytes, *, replace: bool = True) -> None:
@@ -68,7 +67,7 @@ def read_json(path: str | os.PathLike, *, remedy: str = "delete it to make it ag
 class GrowingObject:
     """A file in a bucket, which has no appends: the whole object is written again, at most every UPLOAD_SECONDS.
 
-    Uploads take at most a twentieth of the time. What has not been uploaded is lost with a killed process. A reader
+    What has not been uploaded is lost with a killed process. A reader
     sees a beginning of the file, never a part of a `write`. All methods raise OSError.
 
     Args:
@@ -93,10 +92,8 @@ class GrowingObject:
     def upload(self) -> None:
         """Returns once the bucket has all bytes."""
         if len(self._contents) > self._uploaded:
-            began = time.monotonic()
             write_object(self._path, bytes(self._contents))
-            self._uploaded, now = len(self._contents), time.monotonic()
-            self._next = now + max(UPLOAD_SECONDS, _LEAST_PAUSE * (now - began))
+            self._uploaded, self._next = len(self._contents), time.monotonic() + UPLOAD_SECONDS
 
     def close(self) -> None:
         """Uploads what is left. May be called twice."""

@@ -20,7 +20,6 @@ from command.flags import (
     parse_flags,
     run_command,
 )
-from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from train.loop import train_and_evaluate
 from workdir.run_config import PER_PROCESS, flatten
@@ -43,6 +42,8 @@ _STOPPED_STATUS = flags.DEFINE_integer(
     "stopped_status",
     0,
     "Exit status of a run that a signal stopped before its last step, such as 75 where only failed jobs are restarted.",
+    lower_bound=0,
+    upper_bound=255,
     flag_values=_FLAGS,
 )
 
@@ -52,8 +53,6 @@ def main() -> None:
     parse_flags(_FLAGS, __doc__)
     use_compilation_cache()
     config = config_fields(_FLAGS)
-    if not 0 <= _STOPPED_STATUS.value < 256:
-        raise ConfigError(f"--stopped_status={_STOPPED_STATUS.value} must be an exit status, in 0..255")
     cluster = Cluster.join(
         _COORDINATOR.value,
         _NUM_PROCESSES.value,

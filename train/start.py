@@ -40,7 +40,7 @@ class Start:
 
 
 def check_new_run(workdir: Workdir) -> None:
-    """Makes the folder of a run. Raises ConfigError if it cannot be written, or is a Hugging Face folder."""
+    """Makes the folder of a run. Raises OSError, and ConfigError for a Hugging Face folder."""
     if is_huggingface_folder(workdir.path):
         raise ConfigError(
             f"--workdir={workdir} is a Hugging Face folder, whose config.json a run would replace: choose another"
@@ -153,7 +153,7 @@ def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) 
             f"{length} is below step {step}, from which the run continues: set train.steps={step} or more, or choose "
             "another --workdir"
         )
-    rate, new_rate = _rate(old, old_steps, step), _rate(optimizer, steps, step)
+    rate, new_rate = (float(make_schedule(*schedule)(step)) for schedule in ((old, old_steps), (optimizer, steps)))
     tolerance = _ROUNDING * optimizer.learning_rate
     if steps == step or math.isclose(rate, new_rate, rel_tol=_ROUNDING, abs_tol=tolerance):
         return []
@@ -161,12 +161,8 @@ def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) 
     if optimizer.cycles not in ("", old.cycles):
         return [f"optimizer.cycles={optimizer.cycles} changes {change}"]
     cycles, end = old.cycles or f"0-{old_steps}", cycles_of(old, old_steps)[-1].end
-    choices = f"optimizer.cycles={cycles} (the schedule so far, which ends at {_rate(old, old_steps, end):.6g})"
-    if steps > end:
-        choices += f" or {cycles},{end}-{steps} (then a new warm-up and {optimizer.schedule} schedule)"
-    raise ConfigError(f"{length} changes {change}, because the run had {old_steps} steps: set {choices}")
-
-
-def _rate(optimizer: OptimizerConfig, steps: int, step: int) -> float:
-    """Returns the learning rate of the update after `step` updates."""
-    return float(make_schedule(optimizer, steps)(step))
+    further = f" or {cycles},{end}-{steps} (then a new warm-up and {optimizer.schedule} schedule)" * (steps > end)
+    raise ConfigError(
+        f"{length} changes {change}, because the run had {old_steps} steps: set optimizer.cycles={cycles} (the "
+        f"schedule so far){further}"
+    )

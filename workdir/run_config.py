@@ -57,13 +57,10 @@ _ABSENT = object()
 def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
     """Writes `config`, nested mappings of JSON values, to workdir/config.json atomically.
 
-    Tuples become lists. Creates `workdir`. Raises ConfigError if `workdir` cannot be written.
+    Tuples become lists. Creates `workdir`. Raises OSError.
     """
-    try:
-        make_folder(workdir)
-        write_json(os.path.join(workdir, "config.json"), config)
-    except OSError as error:
-        raise ConfigError(f"--workdir={workdir} cannot be written: {error.strerror}: {error.filename}") from error
+    make_folder(workdir)
+    write_json(os.path.join(workdir, "config.json"), config)
 
 
 def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> dict[str, Any]:

@@ -73,9 +73,9 @@ class Workdir:
         return is_folder(self.path)
 
     def create(self) -> None:
-        """Makes the folder; a bucket needs none. Raises ConfigError if it cannot be written.
+        """Makes the folder; a bucket needs none, but access to it. Raises OSError.
 
-        Also raises it for s3:// with several processes, which Orbax cannot write a checkpoint to together.
+        Raises ConfigError for s3:// with several processes, which Orbax cannot write a checkpoint to together.
         """
         if self.path.startswith("s3://") and jax.process_count() > 1:
             raise ConfigError(
@@ -83,12 +83,7 @@ class Workdir:
                 "has no driver: choose gs:// or a folder that all processes share, or start one process"
             )
         check_writable(self.path, f"--workdir={self}")
-        try:
-            make_folder(self.path)
-            if not in_bucket(self.path) and not os.access(self.path, os.W_OK | os.X_OK):
-                raise PermissionError(13, "Permission denied", self.path)
-        except OSError as error:
-            raise ConfigError(f"--workdir={self} cannot be written: {error.strerror}: choose another folder") from error
+        make_folder(self.path)
 
     @property
     def has_config(self) -> bool:
@@ -103,19 +98,16 @@ class Workdir:
         return read_config(self.path, named_by=self.named_by)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        """Writes the config, nested mappings of JSON values. Raises ConfigError if it cannot be written."""
+        """Writes the config, nested mappings of JSON values. Raises OSError."""
         write_config(self.path, config)
 
     def write_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Writes a copy of the tokenizer's files, which every reader of the run uses. Raises ConfigError."""
-        try:
-            for name, contents in tokenizer.files.items():  # the model last: a reader takes a copy that has the model
-                path = self._join("tokenizer", name)
-                make_folder(os.path.dirname(path))
-                if not is_file(path) or read_bytes(path) != contents:
-                    write_bytes(path, contents)
-        except OSError as error:
-            raise ConfigError(f"--workdir={self} cannot be written: {error.strerror}: {error.filename}") from error
+        """Writes a copy of the tokenizer's files, which every reader of the run uses. Raises OSError."""
+        for name, contents in tokenizer.files.items():  # the model last: a reader takes a copy that has the model
+            path = self._join("tokenizer", name)
+            make_folder(os.path.dirname(path))
+            if not is_file(path) or read_bytes(path) != contents:
+                write_bytes(path, contents)
 
     def config_with_own_tokenizer(self) -> dict[str, Any]:
         """Returns `config()` with the path of the run's own copy of the tokenizer in data.tokenizer, if it has one."""

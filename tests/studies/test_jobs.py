@@ -316,16 +316,11 @@ def replaced(file, **changes):
             "outcome of variant 'fast', seed 0",
         ),
         (
-            lambda file: file.write_text(file.with_name("slow-seed1.json").read_text()),
-            "outcome of variant 'slow', seed 1",
-        ),
-        (
             lambda file: file.write_text(file.with_name("fast-seed0.json").read_text().replace('"fast"', '"slow"')),
             "config_digest is not that of the run's config",
         ),
         (lambda file: replaced(file, heldout_digest="ab"), "heldout_digest=ab is not [0-9a-f]+, that of the study"),
         (lambda file: replaced(file, values=[1.0]), r"values=\[1.0\] must be a group of fields"),
-        (lambda file: replaced(file, values={"loss": "low"}), "values.loss='low' must be of type float, not str"),
         (lambda file: replaced(file, values={"loss": math.inf}), "has a number that is not finite"),
         (lambda file: replaced(file, swept={RATE: 0.1}), "config_digest is not"),
         (lambda file: replaced(file, extra=1), "unknown field extra: choose one of variant"),
@@ -345,8 +340,6 @@ def test_an_outcome_that_is_not_of_its_run_is_damaged_and_named(damage, message,
     ("text", "message"),
     [
         ("{}", "damaged, or of another version: field study is missing: choose another --out"),
-        ("7", "it has no fields: choose another --out"),
-        ('{"study": 3}', "field overrides is missing"),
         ("\x00", "is damaged: "),
     ],
 )

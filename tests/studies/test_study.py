@@ -58,7 +58,6 @@ def test_a_study_keeps_what_its_file_says():
         ({"budget": dict(unit="epochs", amount=1.0)}, "budget.unit='epochs' must be one of 'raw_tokens', 'flops'"),
         ({"measures": {}}, "measures must contain one"),
         ({"overrides": {"train.steps": 5}}, "train.steps cannot be overridden, because every run has the study's"),
-        ({"variants": {"a": variant(), "b": variant({"train.epochs": 2.0})}}, "variant b: train.epochs cannot be"),
         ({"variants": {"a": variant(), "b": variant(start=stage("c", 1.0))}}, "start.share=1.0 must be above 0"),
         (
             {"variants": {"a": variant(), "b": variant(sweep={"optimizer.b2": [1]})}},
@@ -67,7 +66,6 @@ def test_a_study_keeps_what_its_file_says():
         ({"variants": {"a": variant(), "b": variant(sweep={"train.batch_size": [4, 16]})}}, "only fields of optimizer"),
         ({"sweep": {"optimizer.b2": [0.8, 0.9]}}, "3 different numbers or texts, or more, not [0.8, 0.9]"),
         ({"sweep": {"optimizer.learning_rate": [1, 1.0, 2]}}, "3 different numbers or texts"),
-        ({"sweep": {"optimizer.no_decay": [["a"], ["b"], ["c"]]}}, "3 different numbers or texts"),
         ({"sweep": {"optimizer.learning_rate": [1, 2, 3]}}, "variant b: optimizer.learning_rate is both swept and"),
         (
             {
@@ -90,11 +88,8 @@ def test_a_study_keeps_what_its_file_says():
             "only=('b',) must have the baseline 'a' and other variants",
         ),
         ({"measures": {"loss": heldout_loss(only=("a", "c"))}}, "must have the baseline 'a' and other variants of"),
-        ({"budget": {}}, "budget.unit is missing"),
-        ({"seeds": 1001}, "seeds=1001 must be 1 to 1000"),
         ({"variants": {"a": variant(), "b": variant(sweep={"x": [1, 2], "y": [1, 2]})}}, "sweep one field"),
         ({"published": [published("T5", measure="nope", metric="GLUE")]}, "T5: measure='nope' is not of the study"),
-        ({"published": [published("T5", measure="loss", metric="GLUE", values={"z": 1.0})]}, "'z' is not a variant"),
         ({"published": [published("T5", measure="loss", metric="GLUE", values={"b": 1.0})]}, "have the baseline 'a'"),
         ({"measures": {"rate": success_rate(throughput(), at=0.9)}}, "measure rate: success_rate needs a measure of"),
     ],

@@ -74,7 +74,7 @@ def test_a_change_that_is_chosen_is_reported(old, new, step, rates):
             (800,),
             400,
             f"train.steps=800 changes the learning rate after step 400 from 0.002 to {COSINE_400_OF_800}, because the "
-            "run had 400 steps: set optimizer.cycles=0-400 (the schedule so far, which ends at 0.002) or "
+            "run had 400 steps: set optimizer.cycles=0-400 (the schedule so far) or "
             "0-400,400-800 (then a new warm-up and cosine schedule)",
         ),
         (
@@ -82,8 +82,7 @@ def test_a_change_that_is_chosen_is_reported(old, new, step, rates):
             (600,),
             200,
             f"train.steps=600 changes the learning rate after step 200 from {COSINE_200_OF_1000} to "
-            f"{COSINE_200_OF_600}, because the run had 1000 steps: set optimizer.cycles=0-1000 (the schedule so far, "
-            "which ends at 0.002)",
+            f"{COSINE_200_OF_600}, because the run had 1000 steps: set optimizer.cycles=0-1000 (the schedule so far)",
         ),
         (
             (800, "0-400"),  # the choice is forgotten

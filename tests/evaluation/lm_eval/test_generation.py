@@ -54,16 +54,13 @@ def test_contexts_leave_room_for_the_answer(models):
         generated(models["clm"], "a", max_gen_toks=49)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("temperature", "x", "could not convert string to float: 'x'"),
-        ("num_beams", 4, "num_beams=4 is not supported: use until, max_gen_toks, do_sample, temperature, top_p, top_k"),
-    ],
-)
-def test_generation_arguments_that_cannot_work_are_errors(name, value, message):
-    with pytest.raises(ConfigError, match=f"^generation_kwargs.*{message}"):
-        generation_arguments({"do_sample": True, name: value}, 1)
+def test_generation_arguments_that_cannot_work_are_errors():
+    for name, value, message in (
+        ("temperature", "x", "could not convert"),
+        ("num_beams", 4, "num_beams=4 is not supp"),
+    ):
+        with pytest.raises(ConfigError, match=f"^generation_kwargs.*{message}"):
+            generation_arguments({"do_sample": True, name: value}, 1)
 
 
 def test_a_generation_argument_that_is_null_is_not_set():

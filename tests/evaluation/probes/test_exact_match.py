@@ -202,17 +202,6 @@ def test_an_instance_longer_than_an_encoder_s_row_is_refused(model_of, tmp_path)
         ExactMatch(path=str(tmp_path / "items.jsonl")).measure(model, None)
 
 
-def test_text_without_prompts_is_refused(model_of):
-    model, corpora = model_of("clm", "decoder_only")
-    documents = corpora.heldout_documents
-    store = types.SimpleNamespace(
-        prompt_lengths=np.zeros_like(documents.store.prompt_lengths), label_ids=documents.store.label_ids
-    )
-    plain = types.SimpleNamespace(by_corpus=[types.SimpleNamespace(store=store, index=documents.index)])
-    with pytest.raises(ConfigError, match=r"no held-out document has a prompt: name a file"):
-        ExactMatch().measure(model, types.SimpleNamespace(heldout_documents=plain))
-
-
 def test_a_group_is_a_measure_of_a_study(cache):
     experiment = make_experiment(fields_of("clm", "decoder_only", cache))
     fields = {"kind": "probe", "probe": "exact_match", "better": "higher", "config": "", "overrides": {}, "fields": {}}

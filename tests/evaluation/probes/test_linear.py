@@ -10,7 +10,7 @@ import pytest
 from configs.studies.base import probe
 from contract.errors import ConfigError
 from evaluation.probes.command import answer, check_probe
-from evaluation.probes.linear import Linear, _draw, _predict, pooled_states, read_labelled_texts
+from evaluation.probes.linear import Linear, _draw, _predict, pooled_states
 from experiment.experiment import make_experiment
 from models.transformer import bind
 from run.restore import frozen, reading_mesh
@@ -140,17 +140,13 @@ def test_a_text_longer_than_a_row_is_cut_and_counted(runs, files, tmp_path):
         ({"labels": ("some",)}, "'some' is neither a number above 0 nor all"),
         ({"labels": ("5", "5")}, "must be different"),
         ({"mode": "[X]"}, "is not a mode of this run"),
+        ({"pooling": "first"}, "needs an encoder"),
     ],
 )
 def test_flags_that_cannot_work_are_refused_before_a_checkpoint_is_read(runs, changes, message):
     linear = dataclasses.replace(Linear(path="train.jsonl", test="test.jsonl"), **changes)
     with pytest.raises(ConfigError, match=message):
         check_probe(linear, runs("clm")[0])
-
-
-def test_a_decoder_has_no_first_state(runs):
-    with pytest.raises(ConfigError, match="needs an encoder"):
-        check_probe(Linear(path="train.jsonl", test="test.jsonl", pooling="first"), runs("clm")[0])
 
 
 @pytest.mark.parametrize(
@@ -160,6 +156,7 @@ def test_a_decoder_has_no_first_state(runs):
         ([("x", "a"), ("y", "a"), ("z", "b")], [("x", "a")], "all", "one text of the class 'b'"),
         ([("x", "a"), ("y", "a"), ("z", "b"), ("w", "b")], [("x", "c")], "all", "class 'c', which no text of --path"),
         ([("x", "a"), ("y", "a"), ("z", "b"), ("w", "b")], [("x", "a")], "5", "--labels=5 must be from 4"),
+        ([("x", "a"), ("y", "")], [("x", "a")], "all", "train.jsonl:2 has no label"),
     ],
 )
 def test_labelled_texts_that_no_regression_can_use_are_refused_at_the_start(
@@ -168,16 +165,6 @@ def test_labelled_texts_that_no_regression_can_use_are_refused_at_the_start(
     paths = {"path": write(tmp_path / "train.jsonl", train), "test": write(tmp_path / "test.jsonl", test)}
     with pytest.raises(ConfigError, match=message):
         check_probe(Linear(**paths, labels=(labels,)), runs("mlm")[0])
-
-
-@pytest.mark.parametrize(
-    "line, message",
-    [('{"text": "x"}', "file.jsonl:2 has no label"), ('{"label": "a"}', "file.jsonl:2 must be"), ("[", "is not JSON")],
-)
-def test_a_line_that_is_no_labelled_text_is_named(tmp_path, line, message):
-    (tmp_path / "file.jsonl").write_text('{"text": "x", "label": "a"}\n' + line)
-    with pytest.raises(ConfigError, match=message):
-        read_labelled_texts(str(tmp_path / "file.jsonl"), "path")
 
 
 LINE = {
