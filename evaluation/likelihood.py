@@ -214,7 +214,7 @@ def _excess(experiment: Experiment, denoiser: Denoiser, text: np.ndarray, start:
     example = hide(denoiser, text, start, stop, experiment.vocab)
     data, inputs = experiment.data, len(example.inputs)
     targets = len(example.targets_start) + len(example.hidden)
-    if not experiment.model.has_decoder:
+    if example.in_place:
         return inputs - data.inputs_length
     if experiment.model.has_encoder:
         return max(inputs - data.inputs_length, targets - data.targets_length)

@@ -57,12 +57,13 @@ _LOGITS_PER_BATCH = 1 << 27
 class Example(NamedTuple):
     """A text with hidden tokens, laid out for one denoiser. All int32 [n], of different lengths.
 
-    A decoder predicts the hidden tokens after `targets_start`. An encoder predicts them at the masks of `inputs`.
+    The hidden tokens are predicted after `targets_start` or, if `in_place`, at the masks of `inputs`.
     """
 
     inputs: np.ndarray
     targets_start: np.ndarray
     hidden: np.ndarray
+    in_place: bool
 
 
 class Scores(NamedTuple):
@@ -246,7 +247,8 @@ def hide(denoiser: Denoiser, text: np.ndarray, start: int, stop: int, vocab: Voc
     laid_out = denoiser.objective.prompting.hide(text, start, stop, vocab)
     assert laid_out is not None, denoiser.name
     mode = [vocab.mode(denoiser.mode)] if denoiser.mode else []
-    return Example(np.array([*mode, *laid_out.inputs], np.int32), laid_out.targets_start, text[start:stop])
+    in_place = isinstance(denoiser.objective.prompting, FillMasks)
+    return Example(np.array([*mode, *laid_out.inputs], np.int32), laid_out.targets_start, text[start:stop], in_place)
 
 
 def find_denoiser(experiment: Experiment, side: Side, mode: str | None) -> Denoiser | None:
@@ -304,7 +306,7 @@ def _finish(started: list[tuple[int, Example]], outputs: tuple[Array, Array]) ->
 
 def _padded_shape(model: ModelConfig, example: Example) -> _Shape:
     inputs, targets = len(example.inputs), len(example.targets_start) + len(example.hidden)
-    if not model.has_decoder:
+    if example.in_place:
         lengths = (inputs, 0)
     elif model.has_encoder:
         lengths = (max(inputs, 1), targets)
@@ -328,7 +330,7 @@ def batch_of(experiment: Experiment, examples: list[Example], shape: _Shape, row
     """
     examples = examples + [examples[-1]] * (rows - len(examples))
     inputs = to_sequences([example.inputs for example in examples])
-    if not experiment.model.has_decoder:
+    if examples[0].in_place:
         batch = masked_rows(experiment, inputs, shape.inputs)
     else:
         targets = to_sequences([np.concatenate([example.targets_start, example.hidden]) for example in examples])
@@ -338,7 +340,7 @@ def batch_of(experiment: Experiment, examples: list[Example], shape: _Shape, row
 
 def _positions(experiment: Experiment, example: Example) -> np.ndarray:
     """Returns the positions, int [n], at which the scored stack predicts the hidden tokens."""
-    if not experiment.model.has_decoder:
+    if example.in_place:
         return np.flatnonzero(example.inputs == experiment.vocab.mask)
     start = len(example.targets_start) + (0 if experiment.model.has_encoder else len(example.inputs))
     return start + np.arange(len(example.hidden))

@@ -2,7 +2,8 @@
                            python -m train.generate --workdir=DIR --prompts=FILE [--out=FILE.jsonl] [--batch_size=N ...]
 
 What the model does depends on what the run was trained on. Causal and prefix language models continue the prompt,
-denoising models fill in the prompt's sentinels (<extra_id_0>, <extra_id_1>, ...), masked language models its [MASK]s.
+denoising models fill in the prompt's sentinels (<extra_id_0>, <extra_id_1>, ...), masked language models and masked
+diffusion its [MASK]s, in an --order and a number of --steps; --max_tokens=N appends N masks to a prompt without any.
 
 --prompts reads a prompt from each line of a file, or from the field "prompt" of each line of a .jsonl file; "-" is
 standard input. The answers are JSON lines with the fields prompt, answer, text, finished, seed and sample, or, for
@@ -15,6 +16,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from typing import get_args
 
 from absl import flags
 
@@ -23,7 +25,7 @@ from command.flags import parse_flags, run_command
 from command.program import plural
 from contract.errors import ConfigError
 from files.atomic import check_output, writing
-from generate.fill_masks import candidates_line
+from generate.fill_masks import Order, candidates_line
 from generate.sample import printable
 from generate.sampling import Request
 from generate.texts import Filled, Generated, NamedText, Options, answer_texts, read_prompts, read_texts
@@ -43,15 +45,26 @@ _BATCH_SIZE = flags.DEFINE_integer(
 _STEP = flags.DEFINE_integer("step", None, "Checkpoint to use. Default: the newest.", flag_values=_FLAGS)
 flags.DEFINE_string("mode", None, "Mode token, such as [S]. Default: that of the first suitable denoiser.", _FLAGS)
 flags.DEFINE_integer(
-    "max_tokens", None, "Maximum tokens of an answer. Default: as many as fit in a row of training.", flag_values=_FLAGS
+    "max_tokens",
+    None,
+    "Maximum tokens of an answer, by default as many as fit in a row of training; masks to append to a prompt.",
+    flag_values=_FLAGS,
 )
-flags.DEFINE_float("temperature", Options.temperature, "0 selects the likeliest token.", flag_values=_FLAGS)
+flags.DEFINE_float(
+    "temperature", None, "0 selects the likeliest token. Default: 0.8, and 0 for masks.", flag_values=_FLAGS
+)
 flags.DEFINE_integer("top_k", Options.top_k, "Draw from the k likeliest tokens; 0 is off.", flag_values=_FLAGS)
 flags.DEFINE_float(
     "top_p", Options.top_p, "Draw from the likeliest tokens whose probabilities reach p; 1 is off.", flag_values=_FLAGS
 )
 flags.DEFINE_integer("num_samples", Options.num_samples, "Number of answers to each prompt.", flag_values=_FLAGS)
 flags.DEFINE_integer("seed", Options.seed, "Seed of the draws.", flag_values=_FLAGS)
+flags.DEFINE_enum(
+    "order", None, get_args(Order), "Which masks are filled in first. Default: margin.", flag_values=_FLAGS
+)
+flags.DEFINE_integer(
+    "steps", Options.steps, "Steps in which masks are filled in; 0: one mask in each.", flag_values=_FLAGS
+)
 
 
 def main() -> None:
@@ -71,7 +84,7 @@ def main() -> None:
     params, _ = load_params(experiment, workdir, _STEP.value)
     trained = language_model(experiment, params)
     answers = itertools.chain.from_iterable(answer_texts(*trained, texts, read, options, _BATCH_SIZE.value))
-    if experiment.model.has_decoder:
+    if isinstance(read[0], Request):
         lines = _generated_lines(answers, read[0], options, experiment.tokenizer.decode(read[0].prompt.text))
     else:
         lines = _filled_lines(answers)

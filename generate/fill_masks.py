@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -24,17 +25,38 @@ from objectives.prompting import FillMasks
 from objectives.rows import layout
 from run.restore import not_a_language_model
 
+# Which masks are filled in first: those whose two likeliest tokens differ most in probability (Kim et al. 2025, arXiv
+# 2502.06768), with the likeliest token, with the least entropy, the leftmost ones, random ones, or all at once.
+Order = Literal["margin", "probability", "entropy", "left_to_right", "random", "once"]
 
-def read_masked_prompt(experiment: Experiment, text: str, where: str = "--prompt") -> np.ndarray:
+
+def fills_masks(experiment: Experiment, text: str) -> bool:
+    """Returns whether the run's model fills in the masks of a prompt, and does not write after it or at its sentinels.
+
+    A model that does both, as that of configs/hybrid.py, fills in masks where the prompt has one.
+    """
+    fills = [isinstance(denoiser.objective.prompting, FillMasks) for denoiser in experiment.denoisers]
+    names = [name for name, id_ in experiment.vocab.ids_by_name().items() if id_ == experiment.vocab.mask]
+    return all(fills) or (any(fills) and any(name in text for name in names))
+
+
+def read_masked_prompt(
+    experiment: Experiment, text: str, where: str = "--prompt", max_tokens: int | None = None
+) -> np.ndarray:
     """Returns the ids, int32 [n], of a prompt with masks. where: names the prompt in messages.
+
+    max_tokens: the number of masks that are appended to a prompt without masks.
 
     Raises ConfigError if the prompt has no mask or is longer than a row, and for a run that does not train the
     prediction of tokens.
     """
-    vocab, prompting = experiment.vocab, experiment.denoisers[0].objective.prompting
-    if prompting is None:
+    vocab = experiment.vocab
+    if experiment.denoisers[0].objective.prompting is None:
         raise not_a_language_model(experiment)
+    prompting = masks_prompting(experiment)
     ids = experiment.tokenizer.encode_with_specials(text, prompting.special_tokens(vocab), where=where)
+    if vocab.mask not in ids and max_tokens is not None:
+        ids = np.concatenate([ids, np.full(max_tokens, vocab.mask, np.int32)])
     if vocab.mask not in ids:
         mask = vocab.names()[vocab.mask]
         raise ConfigError(f"{where} has no {mask}, and this run's model fills in masks: write {mask} for each token")
@@ -108,6 +130,75 @@ def mask_probabilities(
             positions[row, : len(of_text)] = of_text
         probabilities = np.asarray(_probabilities(experiment.model, params, batch, positions, vocab))
         yield from (probabilities[row, : len(of_text)] for row, of_text in enumerate(masks))
+
+
+def first_masks(probabilities_MxV: np.ndarray, order: Order, count: int, random: np.random.Generator) -> np.ndarray:
+    """Returns which `count` masks are filled in first, int [count]: numbers of masks.
+
+    probabilities: of the tokens at the masks that are left. random: of the order "random".
+    """
+    if order in ("left_to_right", "once"):
+        return np.arange(count)
+    if order == "random":
+        return random.permutation(len(probabilities_MxV))[:count]
+    if order == "entropy":
+        scores_M = (probabilities_MxV * np.log(np.maximum(probabilities_MxV, 1e-30))).sum(axis=-1)
+    else:
+        second_M, first_M = np.partition(probabilities_MxV, -2, axis=-1)[:, -2:].T
+        scores_M = first_M if order == "probability" else first_M - second_M
+    return np.argsort(-scores_M, kind="stable")[:count]
+
+
+def fill_in(
+    experiment: Experiment,
+    params: Params,
+    texts: Sequence[np.ndarray],
+    *,
+    order: Order,
+    steps: int,
+    temperature: float,
+    seed: int,
+    batch_size: int = 16,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields each text, ids int32 [n], with its masks filled in, and what its masks could be.
+
+    The model reads a text again after each step, with the tokens that are filled in. Visible tokens never change.
+
+    Args:
+      texts: ids int32 [n], each with one mask or more.
+      order: which masks come first; "once" makes one step of all.
+      steps: of about equally many masks of a text; 0: one mask in each step.
+      temperature: of the draws; 0: the likeliest token.
+      seed: of the draws and of the order "random", which do not depend on the other texts.
+      batch_size: how many texts the model reads together.
+
+    The second array is the probability of each token at each mask before the first step, float32 [masks, V].
+    """
+    mask = experiment.vocab.mask
+    for begin in range(0, len(texts), batch_size):
+        filled = [text.copy() for text in texts[begin : begin + batch_size]]
+        randoms = [np.random.default_rng(seed) for _ in filled]
+        steps_left = [1 if order == "once" else steps or int((text == mask).sum()) for text in filled]
+        first: list[np.ndarray] = []
+        while unfilled := [k for k, text in enumerate(filled) if mask in text]:
+            found = list(mask_probabilities(experiment, params, [filled[k] for k in unfilled], batch_size=batch_size))
+            first = first or found
+            for k, probabilities_MxV in zip(unfilled, found, strict=True):
+                count = -(-len(probabilities_MxV) // steps_left[k])
+                chosen = first_masks(probabilities_MxV, order, count, randoms[k])
+                tokens = _draw(probabilities_MxV[chosen], temperature, randoms[k])
+                filled[k][np.flatnonzero(filled[k] == mask)[chosen]] = tokens
+                steps_left[k] -= 1
+        yield from zip(filled, first, strict=True)
+
+
+def _draw(probabilities_NxV: np.ndarray, temperature: float, random: np.random.Generator) -> np.ndarray:
+    """Returns a token of each distribution, int [N]; the likeliest one at temperature 0."""
+    if temperature == 0:
+        return probabilities_NxV.argmax(axis=-1)
+    with np.errstate(divide="ignore"):
+        logits_NxV = np.log(probabilities_NxV) / temperature
+    return (logits_NxV + random.gumbel(size=logits_NxV.shape)).argmax(axis=-1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
-from generate.fill_masks import Candidate, candidates, mask_probabilities, read_masked_prompt
+from generate.fill_masks import Candidate, Order, candidates, fill_in, fills_masks, read_masked_prompt
 from generate.prompts import Prompt, max_answer_length, read_prompt
 from generate.sampling import Request, Sampling, generate_answers
 from models.parameters import Params
@@ -25,19 +25,21 @@ class Options:
 
     mode: str | None = None
     max_tokens: int | None = None
-    temperature: float = 0.8
+    temperature: float | None = None  # None: 0.8, and 0 where masks are filled in
     top_k: int = 0
     top_p: float = 1.0
     num_samples: int = 1
     seed: int = 0
+    order: Order | None = None  # of masks; None: "margin"
+    steps: int = 0  # of masks; 0: one mask in each step
 
     def check(self) -> None:
         """Raises ConfigError for values that cannot work."""
-        for name, least in {"top_k": 0, "num_samples": 1, "max_tokens": 1, "seed": 0}.items():
+        for name, least in {"top_k": 0, "num_samples": 1, "max_tokens": 1, "seed": 0, "steps": 0}.items():
             value = getattr(self, name)
             if value is not None and not least <= value < 2**31:
                 raise ConfigError(f"--{name}={value} must be from {least} to 2**31 - 1")
-        if not 0 <= self.temperature < float("inf"):
+        if self.temperature is not None and not 0 <= self.temperature < float("inf"):
             raise ConfigError(f"--temperature={self.temperature} must be 0 (the likeliest token) or more, and finite")
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"--top_p={self.top_p} must be above 0 and at most 1 (all tokens)")
@@ -46,11 +48,13 @@ class Options:
                 f"--num_samples={self.num_samples} with --temperature=0 are all the same: set --temperature above 0"
             )
 
-    def check_fills_masks(self) -> None:
-        """Raises ConfigError for a field that is set, because none applies to a model that fills in masks."""
+    def check_applies(self, *, to_masks: bool) -> None:
+        """Raises ConfigError for a field that is set and has no effect where masks are filled in, or where none are."""
+        without_effect = ("mode", "top_k", "top_p", "num_samples") if to_masks else ("order", "steps")
         for field in dataclasses.fields(self):
-            if getattr(self, field.name) != field.default:
-                raise ConfigError(f"--{field.name} does not apply to this run, whose model fills in masks: remove it")
+            if field.name in without_effect and getattr(self, field.name) != field.default:
+                answer = "fills in masks" if to_masks else "fills in no masks here"
+                raise ConfigError(f"--{field.name} does not apply to this run, whose model {answer}: remove it")
 
 
 class NamedText(NamedTuple):
@@ -87,8 +91,8 @@ class Filled:
 
     Attributes:
       prompt: the text of the prompt.
-      text: the prompt with the likeliest token in place of each mask.
-      candidates: for each mask the likeliest tokens with their probabilities.
+      text: the prompt with a token in place of each mask.
+      candidates: for each mask the likeliest tokens with their probabilities, before a mask is filled in.
     """
 
     prompt: str
@@ -106,9 +110,12 @@ def read_texts(
     learned positions.
     """
     options.check()
-    if not experiment.model.has_decoder:
-        options.check_fills_masks()
-        return [read_masked_prompt(experiment, text, where) for text, where in texts], []
+    to_masks = [fills_masks(experiment, text) for text, _ in texts]
+    if len(set(to_masks)) > 1:
+        raise ConfigError("some prompts have masks and others have none, and this run's model answers both: split them")
+    options.check_applies(to_masks=to_masks[0])
+    if to_masks[0]:
+        return [read_masked_prompt(experiment, text, where, options.max_tokens) for text, where in texts], []
     requests, notes = [], []
     for text, where in texts:
         prompt, of_prompt = read_prompt(experiment, text, options.mode, where)
@@ -153,14 +160,23 @@ def answer_texts(
     read: of `read_texts`.
     """
     tokenizer, vocab, seed = experiment.tokenizer, experiment.vocab, options.seed
-    if not experiment.model.has_decoder:
-        prompting = experiment.denoisers[0].objective.prompting
-        probabilities = mask_probabilities(experiment, params, read, batch_size=batch_size)
-        for (text, _), ids, of_text in zip(texts, read, probabilities, strict=True):
-            filled = prompting.complete(ids, of_text.argmax(axis=-1), vocab)
-            yield [Filled(text, tokenizer.decode(filled), candidates(tokenizer, of_text, NUM_CANDIDATES))]
+    if isinstance(read[0], np.ndarray):
+        order, temperature = options.order or "margin", options.temperature or 0.0
+        answers = fill_in(
+            experiment,
+            params,
+            read,
+            order=order,
+            steps=options.steps,
+            temperature=temperature,
+            seed=seed,
+            batch_size=batch_size,
+        )
+        for (text, _), (filled, probabilities) in zip(texts, answers, strict=True):
+            yield [Filled(text, tokenizer.decode(filled), candidates(tokenizer, probabilities, NUM_CANDIDATES))]
         return
-    sampling = Sampling(options.temperature, options.top_k, options.top_p)
+    temperature = 0.8 if options.temperature is None else options.temperature
+    sampling = Sampling(temperature, options.top_k, options.top_p)
     answers = generate_answers(
         experiment, params, read, sampling, num_samples=options.num_samples, seed=seed, batch_size=batch_size
     )

@@ -23,8 +23,8 @@ _FIELDS = {
     "path": "minimal_pairs: a JSON-lines file with 'good' and 'bad' in each line. exact_match: one with 'prompt' and "
     "'response'; default: the held-out documents with a prompt. linear: one with 'text' and 'label', of the labelled "
     "texts.",
-    "order": "exact_match, encoders: which mask is filled in first: margin, probability, left_to_right or once (all "
-    "together). Default: margin.",
+    "order": "exact_match, masks: which is filled in first: margin, probability, entropy, left_to_right, random or "
+    "once (all together). Default: margin.",
     "test": "linear: a JSON-lines file with 'text' and 'label', of the texts that are scored.",
     "labels": "linear: numbers of labelled texts, or all. Default: 100,500,all.",
     "draws": "linear: draws of so many labelled texts. Default: 5.",

@@ -20,11 +20,11 @@ from evaluation.probes.minimal_pairs import read_lines
 from evaluation.probes.probe import CONFIDENCE, Probe
 from evaluation.scorer import LanguageModel, score_texts
 from experiment.experiment import Experiment
-from generate.fill_masks import mask_probabilities
+from generate.fill_masks import Order, first_masks, mask_probabilities
 from generate.prompts import check_length, denoisers_with_mode
 from objectives import Denoiser
+from objectives.prompting import FillMasks
 
-Order = Literal["margin", "probability", "left_to_right", "once"]
 _ORDER: Order = "margin"
 _ROWS = 64  # of a batch of texts with masks
 
@@ -64,8 +64,9 @@ class ExactMatch(Probe):
         return self.path is None
 
     def check(self, experiment):
-        if self.order and experiment.model.has_decoder:
-            raise ConfigError(f"--order={self.order} has no effect on a model with a decoder: remove it")
+        [denoiser, *_] = self.denoisers(experiment).values()
+        if self.order and not isinstance(denoiser.objective.prompting, FillMasks):
+            raise ConfigError(f"--order={self.order} has no effect on {denoiser.name}, which writes answers: remove it")
 
     def denoisers(self, experiment):
         """As in the base class; an objective that learns responses to prompts comes first."""
@@ -86,7 +87,7 @@ class ExactMatch(Probe):
         [denoiser, *_] = self.denoisers(model.experiment).values()
         fields: dict[str, Any] = {"path": self.path} if self.path is not None else {}
         fields["denoiser"] = denoiser.name
-        if model.experiment.model.has_decoder:
+        if not isinstance(denoiser.objective.prompting, FillMasks):
             is_right = _written(model, denoiser, items)
         else:
             fields["order"] = self.order or _ORDER
@@ -139,25 +140,17 @@ def _filled_in(model: LanguageModel, denoiser: Denoiser, items: list[Item], orde
     texts = [truth.copy() for truth in truths]
     for text, (prompt, answer, _) in zip(texts, items, strict=True):
         text[len(prompt) : len(prompt) + len(answer)] = vocab.mask
+    random = np.random.default_rng(0)
     while unfilled := [k for k, text in enumerate(texts) if is_right[k] and vocab.mask in text]:
         shown = [texts[k] for k in unfilled]
         found = mask_probabilities(model.experiment, model.params, shown, batch_size=_ROWS)
         for k, probabilities_MxV in zip(unfilled, found, strict=True):
-            chosen = _next_masks(probabilities_MxV, order)
+            count = len(probabilities_MxV) if order == "once" else 1
+            chosen = first_masks(probabilities_MxV, order, count, random)
             places = np.flatnonzero(texts[k] == vocab.mask)[chosen]
             is_right[k] = np.array_equal(probabilities_MxV[chosen].argmax(axis=-1), truths[k][places])
             texts[k][places] = truths[k][places]
     return is_right
-
-
-def _next_masks(probabilities_MxV: np.ndarray, order: Order) -> np.ndarray:
-    """Returns which masks are filled in next, int [n]. probabilities_MxV: of the tokens at the masks that are left."""
-    if order == "once":
-        return np.arange(len(probabilities_MxV))
-    if order == "left_to_right":
-        return np.array([0])
-    second, first = np.partition(probabilities_MxV, -2, axis=-1)[:, -2:].T
-    return np.array([np.argmax(first if order == "probability" else first - second)])
 
 
 def _share(is_right: np.ndarray) -> dict[str, Any]:

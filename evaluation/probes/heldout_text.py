@@ -27,6 +27,7 @@ from evaluation.probes.probe import (
 )
 from evaluation.scorer import LanguageModel, TextScores, score_texts
 from objectives import Denoiser
+from objectives.prompting import FillMasks
 from run.corpus import Corpora
 
 _SEED = rng.seed_bits(0, "probe")  # the same for every run, so that all runs are scored on the same text
@@ -270,7 +271,7 @@ class Infilling(TextProbe):
 
     def measure(self, model, corpora):
         denoiser = self.denoisers(model.experiment)["both"]
-        prefix = "" if model.experiment.model.has_decoder else "masked_"
+        prefix = "masked_" if isinstance(denoiser.objective.prompting, FillMasks) else ""
         by_length = {}
         for length in self.spans:
 

@@ -131,14 +131,6 @@ def test_masks_are_filled_in_until_one_is_wrong(order, passes, model_of, monkeyp
     assert calls[1:] == [[2] * 8, [1] * 7][: passes - 1]  # the wrong letter is the second one from both ends
 
 
-def test_the_next_mask_is_the_likeliest_or_has_the_largest_margin():
-    probabilities = np.array([[0.5, 0.45, 0.05], [0.45, 0.2, 0.35], [0.1, 0.44, 0.3]], np.float32)
-    chosen = {order: exact_match._next_masks(probabilities, order).tolist() for order in ("probability", "margin")}
-    assert chosen == {"probability": [0], "margin": [2]}
-    assert exact_match._next_masks(probabilities, "left_to_right").tolist() == [0]
-    assert exact_match._next_masks(probabilities, "once").tolist() == [0, 1, 2]
-
-
 @pytest.mark.parametrize(("config", "architecture"), [("clm", "decoder_only"), ("prefix_lm", "encoder_decoder")])
 def test_an_answer_is_right_if_and_only_if_greedy_decoding_writes_it(config, architecture, model_of):
     model, corpora = model_of(config, architecture)
@@ -187,7 +179,7 @@ def test_the_command_prints_one_line(cache, tmp_path, monkeypatch, capsys):
     (tmp_path / "items.jsonl").write_text('{"prompt": "a"}')
     for arguments, message in {
         (f"--path={tmp_path / 'items.jsonl'}",): r"items.jsonl:1 has no 'prompt' or no 'response'",
-        ("--order=margin",): r"--order=margin has no effect on a model with a decoder: remove it",
+        ("--order=margin",): r"--order=margin has no effect on clm, which writes answers: remove it",
         ("--order=best",): r"--order='best' must be one of '', 'margin'",
         ("--places=3",): r"unknown --places: choose one of mode, path, order",
     }.items():
