@@ -8,6 +8,7 @@ Presets:
   span_corruption_roll    the same span at a random place (random_roll)
   multi_token_prediction  the next four tokens
   mlm, mlm_50             BERT's masks: 15% of the tokens, or 50%
+  masked_diffusion        masks for a number of tokens that is drawn for each instance, weighted as a bound
   mlm_u                   masks for a share of the tokens that is drawn for each instance, uniform in [0, 1]
 """
 
@@ -16,7 +17,17 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import architectures, base, clm, mlm, multi_token_prediction, prefix_lm, sft, span_corruption
+from configs import (
+    architectures,
+    base,
+    clm,
+    masked_diffusion,
+    mlm,
+    multi_token_prediction,
+    prefix_lm,
+    sft,
+    span_corruption,
+)
 
 _SPANS = span_corruption.get_config().objective.to_dict()
 _MLM = {"name": "mlm", **mlm.VARIANTS["bert"]}
@@ -29,6 +40,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "multi_token_prediction": multi_token_prediction.get_config().objective.to_dict(),
     "mlm": _MLM,
     "mlm_50": _MLM | {"mask_rate": 0.5},
+    "masked_diffusion": masked_diffusion.get_config().objective.to_dict(),
     "mlm_u": {"name": "mlm", **mlm.VARIANTS["mlm_u"]},
 }
 
@@ -55,7 +67,9 @@ def gym(path: str, *, length: int, answer: int, steps: int, batch_size: int = 64
         config.data.update(source="gym", path=path, documents="whole" if preset == "sft" else "split")
         config.data.update(bidirectional_inputs=preset == "prefix_lm" or "span" in preset, inputs_length=length + 8)
         config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 2})
-        config.model.architecture = "encoder_only" if config.objective.name == "mlm" else "decoder_only"
+        config.model.architecture = (
+            "encoder_only" if "mlm" in preset or preset == "masked_diffusion" else "decoder_only"
+        )
         config.loss.z_loss = 0.0
         config.train.update(batch_size=batch_size, steps=steps, log_every=max(steps // 20, 1))
         config.train.eval_every = config.train.checkpoint_every = max(steps // 4, 1)

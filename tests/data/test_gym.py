@@ -3,6 +3,7 @@
 import collections
 import itertools
 import random
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from contract.errors import ConfigError
 from data.sources.gym import TASKS, make_task
-from data.sources.gym.drawn import boards, count_solutions
+from data.sources.gym.drawn import _countdowns, boards, count_solutions
+from data.sources.gym.sudoku9 import solutions
 from data.tokenizers.tokenizer import make_tokenizer
 from data.windows.split import Split, split_documents
 from experiment.experiment import make_experiment
@@ -21,6 +23,7 @@ from tests.small_fields import small_config
 
 SMALL = {  # sizes with which a task has few instances
     "addition": "digits=2,train_size=400,test_size=60",
+    "countdown": "largest=12,train_size=400,test_size=60",
     "cfg": "length=12,brackets=2,depth=2,train_size=400,test_size=60",
     "mqar": "pairs=3,queries=2,train_size=400,test_size=60",
     "relationship": "chains=12",
@@ -29,10 +32,12 @@ SMALL = {  # sizes with which a task has few instances
     "selective_copy": "length=8,copied=3,symbols=3,train_size=400,test_size=60",
     "star_graph": "degree=2,length=3,labels=5,train_size=400,test_size=60",
     "sudoku4": "blanks=6,train_size=400,test_size=60",
+    "sudoku9": "blanks=20,boards=100,train_size=100,test_size=60",
 }
 FIRST = {  # task -> its first test instance with the default sizes, checked by hand against the module's description
     "addition": ("018+055=", "0073", "carry"),
     "cfg": ("[[[[({})][[[]{}[]][[]{}]]][(", ")]]]", ""),
+    "countdown": ("4,7,15:32=", "15-7=8,8*4=32", ""),
     "mqar": ("dAgBoIrIkYpKfNtO/frtp=", "NIOK", ""),
     "relationship": ("+frt:", "yyx", "forward"),
     "retrieval": ("?owp:", "PPN", "forward"),
@@ -40,6 +45,11 @@ FIRST = {  # task -> its first test instance with the default sizes, checked by 
     "selective_copy": (".a.idj.....n..e.......l........b=", "aidjnelb", ""),
     "star_graph": ("nh|fi|rq|hj|ed|fe|dr|in/fq=", "fedrq", ""),
     "sudoku4": (".4.32....2.131.2=", "1423231442313142", ""),
+    "sudoku9": (
+        "..65.42.88.4...37.2..1839644216..8.76...4.5...85...6...7..1..5.54.2.7..616..357..=",
+        "396574218814962375257183964421659837639748521785321649972816453543297186168435792",
+        "",
+    ),
 }
 
 
@@ -155,6 +165,34 @@ def test_there_are_288_boards_and_every_puzzle_has_one():
         assert len(blanks) == 6 and fitting == [solution]
 
 
+def test_a_puzzle_of_nine_digits_has_one_solution():
+    def groups(cells):
+        rows = [cells[k : k + 9] for k in range(0, 81, 9)]
+        boxes = ["".join(row[c : c + 3] for row in rows[r : r + 3]) for r in (0, 3, 6) for c in (0, 3, 6)]
+        return [*rows, *map("".join, zip(*rows, strict=True)), *boxes]
+
+    task = small("sudoku9")
+    for prompt, solution, _ in list(task.test())[:10]:
+        assert all(set(group) == set("123456789") for group in groups(solution))
+        assert prompt[:-1].count(".") == 20 and solutions(prompt[:-1], most=2) == [solution]
+    assert len(solutions("." * 81, most=3)) == 3 and solutions("11" + "." * 79, most=1) == []
+
+
+def test_the_equations_of_countdown_use_each_number_once_and_are_the_only_ones():
+    for prompt, answer, _ in small("countdown").test():
+        numbers, target = prompt[:-1].split(":")
+        left = list(map(int, numbers.split(",")))
+        for equation in answer.split(","):
+            large, operation, small_, result = re.fullmatch(r"(\d+)([-+*/])(\d+)=(\d+)", equation).groups()
+            assert int(large) >= int(small_) and eval(f"{large}{operation}{small_}") == int(result)
+            left.remove(int(large))
+            left.remove(int(small_))
+            left.append(int(result))
+        assert left == [int(target)]
+        found = {text for value, text in _countdowns(tuple(map(int, numbers.split(",")))) if value == int(target)}
+        assert found == {answer}
+
+
 def test_the_puzzles_of_a_solution_are_on_one_side():
     task = small("sudoku4")
     assert not {answer for _, answer, _ in task.train()} & {answer for _, answer, _ in task.test()}
@@ -205,7 +243,7 @@ def test_a_task_is_a_corpus_whose_held_out_text_is_its_test(tmp_path):
 
 
 REFUSED = {
-    "": r"names no task of the gym: use addition, cfg, mqar",
+    "": r"names no task of the gym: use addition, cfg, countdown, mqar",
     "star_grph": r"'star_grph' names no task of the gym.*did you mean 'star_graph'\?$",
     "mqar:pair=3": r"mqar has no size 'pair': use seed, .*; did you mean 'pairs'\?$",
     "mqar:pairs=few": r"pairs='few' must be an integer, as in pairs=4$",

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from contract.errors import ConfigError
 from contract.ranges import check_ranges
 from data.sources.config import CorpusConfig
-from data.sources.gym.drawn import CFG, MQAR, Addition, SelectiveCopy, StarGraph, Sudoku4
+from data.sources.gym.drawn import CFG, MQAR, Addition, Countdown, SelectiveCopy, StarGraph, Sudoku4
 from data.sources.gym.facts import Relationship, Retrieval, Reversal
+from data.sources.gym.sudoku9 import Sudoku9
 from data.sources.gym.task import Instance, Task
 from data.sources.source import Part, RawDocument, Skipped, Source
 
@@ -27,6 +28,7 @@ CUT = "instance"  # Source.cut: how documents are cut
 TASKS: dict[str, type[Task]] = {
     "addition": Addition,
     "cfg": CFG,
+    "countdown": Countdown,
     "mqar": MQAR,
     "relationship": Relationship,
     "retrieval": Retrieval,
@@ -34,6 +36,7 @@ TASKS: dict[str, type[Task]] = {
     "selective_copy": SelectiveCopy,
     "star_graph": StarGraph,
     "sudoku4": Sudoku4,
+    "sudoku9": Sudoku9,
 }
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+from collections.abc import Iterator
 from typing import Annotated
 
 from data.sources.gym.task import LOWER, SYMBOLS, UPPER, DrawnTask, Instance
@@ -35,6 +36,53 @@ class Addition(DrawnTask):
         answer = f"{int(a) + int(b):0{self.digits + 1}}"
         answer = answer[::-1] if self.reverse else answer
         return f"{min(a, b)} {max(a, b)}", Instance(f"{a}+{b}=", answer, self.kinds[carries])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Countdown(DrawnTask):
+    """Countdown: the equations that lead from some numbers to a target, each number used once (Gandhi et al. 2024).
+
+        3,25,7:46=7*3=21,25+21=46     numbers and target; the answer is one equation less than there are numbers
+
+    The larger operand is first, and differences and quotients are positive integers. An instance has exactly one such
+    answer. Instances with the same numbers are on the same side of the split.
+
+    numbers: to combine. largest: the largest of them. target: the largest target.
+    """
+
+    numbers: Annotated[int, "[2, 4]"] = 3
+    largest: Annotated[int, "[4, 99]"] = 20
+    target: Annotated[int, "[4, 999]"] = 99
+
+    def draw(self, draws):
+        while True:
+            numbers = [draws.randint(1, self.largest) for _ in range(self.numbers)]
+            answers: dict[int, set[str]] = {}
+            for value, equations in _countdowns(tuple(numbers)):
+                answers.setdefault(value, set()).add(equations)
+            unique = [value for value, found in answers.items() if len(found) == 1 and value <= self.target]
+            if unique:
+                target = draws.choice(unique)
+                [answer] = answers[target]
+                shown = ",".join(map(str, numbers))
+                return str(sorted(numbers)), Instance(f"{shown}:{target}=", answer)
+
+
+def _countdowns(numbers: tuple[int, ...]) -> Iterator[tuple[int, str]]:
+    """Yields each value that follows from the numbers, all of them used, with the equations that lead to it."""
+    if len(numbers) == 1:
+        yield numbers[0], ""
+    for i, j in itertools.combinations(range(len(numbers)), 2):
+        large, small = max(numbers[i], numbers[j]), min(numbers[i], numbers[j])
+        others = tuple(number for k, number in enumerate(numbers) if k not in (i, j))
+        results = {"+": large + small, "-": large - small, "*": large * small}
+        if large % small == 0:
+            results["/"] = large // small
+        for operation, result in results.items():
+            if result > 0:
+                equation = f"{large}{operation}{small}={result}"
+                for value, rest in _countdowns((*others, result)):
+                    yield value, f"{equation},{rest}".rstrip(",")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
