@@ -99,7 +99,7 @@ def skip_libtpu_without_tpu() -> None:
     is_chosen = jax.config.jax_platforms or "JAX_FORCE_TPU_INIT" in os.environ
     if is_chosen or importlib.util.find_spec("libtpu") is None or has_tpu():
         return
-    if glob.glob("/dev/nvidia[0-9]*"):  # JAX warns where it does not use the GPU
+    if visible_gpus({}):  # accelerator_warnings says why JAX does not use the GPU
         return
     if importlib.util.find_spec("jax_plugins") or importlib.metadata.entry_points(group="jax_plugins"):
         return
@@ -120,6 +120,31 @@ def visible_gpus(environment: Mapping[str, str]) -> int:
     if visible is None:
         return len(glob.glob("/dev/nvidia[0-9]*"))
     return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
+
+
+def accelerator_warnings() -> list[str]:
+    """Returns a warning if JAX runs on the CPU of a machine with a GPU or a TPU; JAX_PLATFORMS=cpu selects it."""
+    if jax.default_backend() != "cpu" or "cpu" in os.environ.get("JAX_PLATFORMS", ""):
+        return []
+    if visible_gpus({}):
+        found, reason = "an NVIDIA GPU", why_no_cuda()
+    elif has_tpu():
+        found, reason = "a TPU", "libtpu is missing or does not start: pip install -e '.[tpu]'"
+    else:
+        return []
+    return [
+        f"this machine has {found}, but JAX runs on the CPU: {reason}; or set JAX_PLATFORMS=cpu if this is intended"
+    ]
+
+
+def why_no_cuda() -> str:
+    """Returns why JAX uses no NVIDIA GPU, and what to do."""
+    remedy = f"pip install 'jax[cuda12]=={jax.__version__}', and check that nvidia-smi lists the GPU"
+    try:
+        jax.devices("cuda")
+    except RuntimeError as error:
+        return f"its CUDA plugin does not start ({' '.join(str(error).split())[:200]}): {remedy}"
+    return "the CUDA plugin starts, but is not JAX's default: unset JAX_PLATFORMS"
 
 
 def use_compilation_cache(folder: str = _COMPILED) -> None:

@@ -22,6 +22,7 @@ import pathlib
 import re
 import sys
 import textwrap
+import traceback
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
@@ -51,7 +52,22 @@ def run_command(main: Callable[[], None], *, memory_remedy: str = "") -> None:
     from cluster.devices import skip_libtpu_without_tpu  # imports JAX, which some commands do not need
 
     skip_libtpu_without_tpu()
-    run_program(main, memory_remedy=memory_remedy)
+    run_program(lambda: _with_devices(main), memory_remedy=memory_remedy)
+
+
+def _with_devices(main: Callable[[], None]) -> None:
+    """Runs `main`. Raises ConfigError where JAX cannot use the devices that JAX_PLATFORMS names."""
+    try:
+        main()
+    except (RuntimeError, AssertionError) as error:
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        if frame.f_globals["__name__"] != "jax._src.xla_bridge":
+            raise
+        reason = " ".join(str(error).split())[:200] or "there are none, or their plugin is missing"
+        raise ConfigError(
+            f"JAX cannot use the devices of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {reason}: "
+            "set JAX_PLATFORMS=cpu, or unset it to use what there is"
+        ) from error
 
 
 def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) -> flags.FlagHolder:
@@ -96,8 +112,14 @@ def parse_flags(
     sys.modules.pop("config_config", None)
     try:
         rest = flag_values(argv)
-    except Exception as error:  # a config file is a program and can raise anything
+    except (Exception, SystemExit) as error:  # a config file is a program and can raise anything
         raise ConfigError(_one_line(error, argv)) from error
+    for name in flag_values:
+        flag = flag_values[name]
+        if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
+            raise ConfigError(f"--{name} is given {flag.present} times: give it once")
+    if any(name.startswith("config.") for name in flag_values):
+        _check_tuples(argv, config_overrides(flag_values))
     if rest[1:] and not positional:
         raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
     return rest[1:]
@@ -248,7 +270,14 @@ def _one_line(error: BaseException, argv: list[str]) -> str:
     field = re.match(r"Unknown command line flag '(\w+\.[\w.]+)'", str(error))
     if field and any("config" in name for name in argv[1:]):
         return f"unknown flag --{field[1]}: a field of the config is written --config.{field[1]}=..."
+    name, _, preset = next(_config_arguments(argv), "").partition(":")
+    if "has no attribute 'get_config'" in str(error):
+        return f"--config={name} is no config: it has no function get_config()"
+    if "get_config() takes 0 positional arguments" in str(error):
+        return f"--config={name}:{preset} names a preset, and {name} has none: remove :{preset}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, SystemExit):
+        lines = [f"it ends the program, with the status {error.code}"]
     where = "".join(f"--config={name}: " for name in itertools.islice(_config_arguments(argv), 1))
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
         with contextlib.suppress(Exception):  # where the file itself raised the error, it does so again
@@ -274,3 +303,20 @@ def _unknown_field(argv: Sequence[str], fields: Mapping[str, Any]) -> str:
             remedy = f"did you mean {near[0]}?" if near else "--help prints the fields of this config"
             return f"unknown config field in {argument}: {remedy}"
     return ""
+
+
+def _check_tuples(argv: Sequence[str], overrides: Mapping[str, Any]) -> None:
+    """Raises ConfigError for an override of a tuple that was read as one text, such as "('a'" or "a,b".
+
+    One word is a tuple of that word, as ml_collections reads it: "[R]", but not "[R],[S]".
+
+    argv: the command line. overrides: its fields and values, as parsed.
+    """
+    given = {text for argument in argv for text in (argument, argument.partition("=")[2])}
+    for name, value in overrides.items():
+        for item in value if isinstance(value, tuple) else ():
+            if isinstance(item, str) and item in given:
+                is_balanced = all(item.count(left) == item.count(right) for left, right in ("()", "[]", "{}"))
+                if not is_balanced or re.search(r"[,'\"\s]", item):
+                    remedy = """write it as in "('a', 'b')" or "('a',)\""""
+                    raise ConfigError(f"--config.{name}={item} is not a tuple: {remedy}")

@@ -52,7 +52,9 @@ def run_program(main: Callable[[], None], *, memory_remedy: str = "") -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # notebooks and tests replace the streams
             stream.reconfigure(errors="backslashreplace")
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before = signal.getsignal(signal.SIGTERM)
+    if before != signal.SIG_IGN:  # an ignored signal stays ignored, as Python leaves an ignored SIGINT
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         main()
         sys.stdout.flush()

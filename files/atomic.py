@@ -109,13 +109,20 @@ def open_growing(path: str, contents: bytes) -> IO[bytes] | GrowingObject:
     return GrowingObject(path, contents) if in_bucket(path) else open(path, "ab", buffering=0)
 
 
+_PICTURES = (".svg", ".png", ".pdf", ".html")  # which commands write, and write again
+
+
 def check_output(path: str, flag: str = "--out") -> None:
-    """Raises ConfigError unless `path`, the value of `flag`, is a file or a new name in a writable folder."""
+    """Raises ConfigError if a file cannot be written at `path`, the value of `flag`, or would replace a run's file."""
     check_local(path, f"{flag}={path}")
     destination = _destination(path)
     is_file = os.path.isfile(destination) or not os.path.exists(destination)
     if not is_file or not os.access(os.path.dirname(destination), os.W_OK):
         raise ConfigError(f"{flag}={path} cannot be written: name a file in an existing folder")
+    if os.path.exists(destination) and not destination.lower().endswith(_PICTURES):
+        for folder in Path(destination).parents:
+            if (folder / "config.json").is_file() and (folder / "checkpoints").is_dir():
+                raise ConfigError(f"{flag}={path} would replace a file of the run {folder}: name another file")
 
 
 @contextlib.contextmanager

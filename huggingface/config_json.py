@@ -10,12 +10,12 @@ _EVERY_CLASS = ("quantization_config", "auto_map", "pruned_heads", "adapters")
 
 # Options that change no logits of the classes here: what every configuration of transformers may contain, releases
 # before 5 included; token ids and options of generation, which these releases write here too; options of heads for
-# other tasks, of initial values and of the order of summation; what T5 derives from feed_forward_proj; entries of
+# other tasks, of initial values and of the order of summation; entries of
 # published folders that no class reads.
 _WITHOUT_EFFECT = """
     _name_or_path name_or_path _attn_implementation _attn_implementation_autoset _commit_hash architectures
-    attn_implementation chunk_size_feed_forward cross_attention_hidden_size dense_act_fn dtype finetuning_task
-    gradient_checkpointing id2label label2id is_composition is_decoder is_encoder_decoder is_gated_act model_type
+    attn_implementation chunk_size_feed_forward cross_attention_hidden_size dtype finetuning_task
+    gradient_checkpointing id2label label2id is_composition is_decoder is_encoder_decoder model_type
     num_labels _num_labels output_attentions output_hidden_states output_past prefix problem_type return_dict
     task_specific_params tf_legacy_loss tie_encoder_decoder tokenizer_class torch_dtype torchscript
     transformers_version transformers_weights use_bfloat16 use_cache bad_words_ids begin_suppress_tokens

@@ -1,5 +1,6 @@
 """Decoders of `transformers`: GPT2LMHeadModel and LlamaForCausalLM."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -152,11 +153,15 @@ def _rope_theta(options: Options) -> float:
     """Returns the base of the wavelengths.
 
     As in transformers 5, this is the entry of rope_scaling, or else of rope_parameters, or else the option rope_theta.
-    Raises ConfigError for scaled positions.
+    Raises ConfigError for scaled positions and for a base that is not a number above 0.
     """
     scaling, parameters = options["rope_scaling"], options["rope_parameters"]
     for name, given in (("rope_scaling", scaling), ("rope_parameters", parameters)):
-        kind = (given or {}).get("rope_type", (given or {}).get("type", "default"))
-        if kind != "default" or (given or {}).get("partial_rotary_factor", 1.0) != 1.0:
+        rope = given or {}
+        kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
+        if kind != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0:
             raise ConfigError(f"config.json: {name}={given} is not supported, only rotary embeddings without scaling")
-    return float((scaling or parameters or {}).get("rope_theta", options["rope_theta"]))
+    theta = (scaling or parameters or {}).get("rope_theta", options["rope_theta"])
+    if type(theta) not in (int, float) or not 0 < theta < math.inf:
+        raise ConfigError(f"config.json: rope_theta={theta!r} must be a number above 0")
+    return float(theta)

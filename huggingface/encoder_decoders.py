@@ -40,6 +40,7 @@ class T5(Family):
         "num_heads": 8, "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
         "dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "feed_forward_proj": "relu", "tie_word_embeddings": True,
         "scale_decoder_outputs": None, "is_encoder_decoder": True, "decoder_start_token_id": 0,
+        "dense_act_fn": None, "is_gated_act": None,
     }  # fmt: skip
     option_aliases: ClassVar = {
         "hidden_size": "d_model", "head_dim": "d_kv", "num_attention_heads": "num_heads",
@@ -67,6 +68,11 @@ class T5(Family):
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         if options["num_decoder_layers"] is not None:
             options.require("num_decoder_layers", options["num_layers"])
+        given = options["feed_forward_proj"]
+        activation = "gelu_new" if given == "gated-gelu" else given.rpartition("-")[2]
+        for name, expected in (("dense_act_fn", activation), ("is_gated_act", given.startswith("gated-"))):
+            if options[name] not in (None, expected):
+                raise ConfigError(f"config.json: {name}={options[name]!r} contradicts feed_forward_proj={given!r}")
         scaled, tied = options["tie_word_embeddings"], _is_tied(tensors)
         if options["scale_decoder_outputs"] is not None:
             scaled = options["scale_decoder_outputs"]

@@ -43,7 +43,7 @@ def family_of_folder_config(hf_config: Mapping[str, Any]) -> Family:
     """Returns the family of a folder with this config.json.
 
     A config.json without "architectures" is that of the first family with its model_type. Raises ConfigError for any
-    other class, with the known ones.
+    other class, with the known ones, and for a model_type of another class.
     """
     names, model_type = hf_config.get("architectures") or [], hf_config.get("model_type")
     if not isinstance(names, list):
@@ -52,6 +52,9 @@ def family_of_folder_config(hf_config: Mapping[str, Any]) -> Family:
         names = [family.architecture for family in FAMILIES.values() if family.model_type == model_type][:1]
     for family in FAMILIES.values():
         if len(names) == 1 and names[0] in (family.architecture, *family.aliases):
+            if model_type not in (None, family.model_type):
+                of_class = f"{family.model_type!r}, as of {names[0]}"
+                raise ConfigError(f"config.json: model_type={model_type!r} is not {of_class}")
             return family
     given = f"architectures={names!r}" if names else f"model_type={model_type!r} without architectures"
     raise ConfigError(f"config.json: {given} is not one of the known models: {', '.join(FAMILIES)}")

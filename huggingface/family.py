@@ -258,13 +258,15 @@ class Family(abc.ABC):
     def _named(self, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Returns `tensors` by the class's names: with the prefix, and norms as today's `transformers` names them.
 
-        Folders of the model without a head lack the prefix, and old folders have the names of TensorFlow.
+        Folders of the model without a head lack the prefix, and old folders have the names of TensorFlow. Raises
+        ConfigError for a tensor with both names.
         """
         prefix = "" if any(name.startswith(self.prefix) for name in tensors) else self.prefix
         names = {}
         for name in tensors:
             current = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-            names[prefix + current] = name
+            if (other := names.setdefault(prefix + current, name)) != name:
+                raise ConfigError(f"tensors {other} and {name} are the same parameter: remove one of them")
         return Renamed(tensors, names)
 
 

@@ -49,6 +49,12 @@ class Tensors(Mapping[str, np.ndarray]):
     def __getitem__(self, name: str) -> np.ndarray:
         path = self._files[name]
         with _opened(path, self._where) as file:
+            dtype = file.get_slice(name).get_dtype()
+            if dtype not in ("F64", "F32", "F16", "BF16"):
+                raise ConfigError(
+                    f"{self._where}: tensor {name} of {path.name} has the type {dtype}, and weights are read as F64, "
+                    "F32, F16 or BF16: write the folder again in float32, float16 or bfloat16"
+                )
             tensor = file.get_tensor(name)
         is_half = tensor.dtype == np.float16 or tensor.dtype.name == "bfloat16"
         return tensor.astype(np.float32) if is_half else tensor

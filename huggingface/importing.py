@@ -141,10 +141,24 @@ def open_model(path: str | os.PathLike, where: str) -> FolderModel:
         family = family_of_folder_config(folder.config)
         model = family.model(folder.config, folder.tensors, "float32")
         fields = family.model_fields(folder.config, folder.tensors)
+        _check_ids(folder.config, family.defaults, model.vocab_size)
         check_options(folder.config, {**family.defaults, **family.option_aliases})
         file = _tokenizer_file(folder)
         start = _decoder_start_token(family, folder.config, _own_tokenizer(file, "pad").vocab)
     return FolderModel(folder, family, fields, model, file, start)
+
+
+def _check_ids(hf_config: Mapping[str, Any], defaults: Mapping[str, Any], num_ids: int) -> None:
+    """Raises ConfigError for a special id of config.json that the embedding table does not have.
+
+    Many folders of small vocabularies have the default of their class, which is an id of the class's own vocabulary.
+    """
+    for name in KEPT_OPTIONS:
+        value = hf_config.get(name)
+        for id_ in value if isinstance(value, list) else [value]:
+            is_id = type(id_) is int and (0 <= id_ < num_ids or id_ in defaults.values())
+            if id_ is not None and not is_id:
+                raise ConfigError(f"config.json: {name}={value!r} is no id of the {num_ids} rows of the token table")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

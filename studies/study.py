@@ -192,8 +192,9 @@ def _check(study: Study, where: str) -> None:
     check_overrides(study.overrides, where)
     _refuse(not study.measures, where, "measures must contain one or more")
     for name, fields in study.measures.items():
-        is_speed = "success_at" in fields and fields["kind"] == "throughput"
-        _refuse(is_speed, where, f"measure {name}: success_rate needs a measure of quality")
+        no_success = fields["kind"] == "throughput" or not math.isfinite(fields.get("success_at", 0))
+        message = f"measure {name}: success_rate needs a measure of quality and a finite at"
+        _refuse("success_at" in fields and no_success, where, message)
         message = f"measure {name!r} must have another name: study.json has a run or a field of this name"
         _refuse(name in _RESERVED, where, message)
         check_overrides({"data.heldout"} & fields.get("overrides", {}).keys(), f"{where}: measure {name}")

@@ -125,7 +125,7 @@ class MeasureText:
 
 @dataclasses.dataclass(frozen=True)
 class SweepText:
-    """The sweep of a field as Markdown: the first measure of each value and variant."""
+    """The sweep of a field as Markdown: the first measure of each value and variant, and the order at each value."""
 
     results: Results
     measure: Measured
@@ -147,6 +147,17 @@ class SweepText:
         baseline = self.results.study.baseline
         return [f"`{name}`" + " (baseline)" * (name == baseline) for name in self.variants]
 
+    def _sign(self, variant: str, value: str) -> str:
+        """Returns "better", "worse" or "tied": the run at the value compared with the baseline's at the same value."""
+        name, baseline = self.measure.name, self.measure.baseline
+        runs = [self._tried.get((one, value)) for one in (variant, baseline)]
+        scores = [run.values[name] for run in runs if run is not None and name in run.values]
+        if variant == baseline or self.measure.is_own or len(scores) < 2:
+            return ""
+        if scores[0] == scores[1]:
+            return "tied"
+        return "better" if (scores[0] > scores[1]) == (self.measure.better == "higher") else "worse"
+
     def rows(self) -> list[list[str]]:
         """Returns a row a value."""
         tried, chosen = self._tried, self._chosen()
@@ -163,8 +174,9 @@ class SweepText:
                 elif self.measure.name not in run.values:
                     cells.append(text(f"{run.state}: {run.reason}"))
                 else:
-                    score = f"{run.values[self.measure.name]:.4g}"
-                    cells.append(f"**{score}**" if chosen.get(variant) == value else score)
+                    score, sign = f"{run.values[self.measure.name]:.4g}", self._sign(variant, value)
+                    score = f"**{score}**" if chosen.get(variant) == value else score
+                    cells.append(score + f" ({sign})" * bool(sign))
             rows.append([text(value), *cells])
         return rows
 
@@ -188,6 +200,10 @@ class SweepText:
         notes = []
         if at_the_end := self.at_the_end():
             notes.append(f"Chosen at the end of the sweep: {', '.join(at_the_end)}. A better value may lie outside.")
+        for variant in self.variants:
+            signs = {self._sign(variant, str(run.value)) for run in self._tried.values() if run.variant == variant}
+            if {"better", "worse"} <= signs:
+                notes.append(f"Whether `{variant}` is better than the baseline depends on the value.")
         if self.measure.is_own:
             notes.append("Each variant is scored on its own objective, so variants do not compare.")
         return " ".join(notes)

@@ -1,7 +1,9 @@
 """What is read is data: no file that is read is executed, and text of corpora is text in every page."""
 
+import ast
 import json
 import os
+import pathlib
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
@@ -18,7 +20,68 @@ from studies.markdown import code, text
 from tests.data.corpus import store_of
 from tests.train.tiny_experiments import tiny_experiment
 
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGES = sorted({path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"} | {"launch", "examples"})
 HOSTILE = "<script>alert('1')</script><img src=x onerror=\"alert(2)\">'\"><b onclick=alert(3)>&lt;u&gt; --> ]]>"
+
+# Modules that execute what they read, or start other programs with text as commands.
+EXECUTING_MODULES = {
+    "pickle",
+    "_pickle",
+    "cPickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "marshal",
+    "shelve",
+    "yaml",
+    "code",
+}
+EXECUTING_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "np.fromregex"}
+# --config of ml_collections is executed, and so are --study and the files of configs/ that it names. Nothing else is.
+OWN_CODE = {("studies/study.py", "spec.loader.exec_module"), ("benchmarks/measuring.py", "importlib.import_module")}
+
+
+def sources():
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def executing(tree):
+    """Yields what a module's source executes or could execute."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.partition(".")[0] in EXECUTING_MODULES)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in EXECUTING_MODULES:
+            yield node.module
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+            if name in EXECUTING_CALLS or name.endswith((".exec_module", ".import_module")):
+                yield name
+            if name in ("np.load", "numpy.load") and "allow_pickle" in keywords:
+                yield "np.load(allow_pickle)"
+            if isinstance(shell := keywords.get("shell"), ast.Constant) and shell.value:
+                yield f"{name}(shell=True)"
+
+
+def test_the_search_finds_what_executes():
+    found = (
+        "import pickle\nfrom yaml import load\neval(x)\nnp.load(f, allow_pickle=True)\nsubprocess.run(x, shell=True)"
+    )
+    assert [*executing(ast.parse(found))] == [
+        "pickle", "yaml", "eval", "np.load(allow_pickle)", "subprocess.run(shell=True)",
+    ]  # fmt: skip
+
+
+def test_no_source_executes_what_it_reads():
+    paths = sources()
+    assert len(paths) > 200
+    found = {
+        (path.relative_to(ROOT).as_posix(), what)
+        for path in paths
+        for what in executing(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert found == OWN_CODE
 
 
 class Payload:

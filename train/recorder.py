@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from contract.errors import ConfigError
+from experiment.experiment import Experiment
 from experiment.schedules import make_schedule
 from generate.sample import sample_for_display
 from models.transformer import Params
@@ -149,6 +150,11 @@ class Recorder:
                 f"stopped at step {step}; its checkpoint is saved. To continue, run the same command again."
             )
             return False
+        evaluations = self.workdir.metrics("eval") if jax.process_index() == 0 else []
+        for warning in final_warnings(
+            experiment, {line["step"]: line["loss"] for line in evaluations if "loss" in line}
+        ):
+            self.display.warn(warning)
         sample = sample_for_display(self.run, state.eval_params)
         self.display.message(sample)
         self._writer.write_text(step, "sample", sample)
@@ -164,3 +170,33 @@ class Recorder:
 
     def __exit__(self, error_type: type[BaseException] | None, *_) -> None:
         self._writer.close(failed=error_type is not None)
+
+
+def final_warnings(experiment: Experiment, losses: Mapping[int, float | None]) -> list[str]:
+    """Returns warnings, one line each, about the held-out losses of a finished run.
+
+    losses: of each evaluation by its step; None where it is not finite.
+
+    The logarithm of the number of ids in the vocabulary is the loss of a model that gives all of them the same
+    probability; losses of learners that predict no tokens have other units.
+    """
+    if not losses:
+        return []
+    (first, first_loss), *_, (last, last_loss) = [*losses.items()] * 2  # one evaluation may be both
+    uniform, remedy = math.log(experiment.vocab.size), "lower optimizer.learning_rate, lengthen optimizer.warmup_steps"
+    if last_loss is None:
+        return [f"the held-out loss at step {last} is not finite: {remedy} or set precision=float32"]
+    warnings = []
+    if last_loss > uniform and experiment.learner.language_model(experiment.params_shapes) is not None:
+        warnings.append(
+            f"the held-out loss at step {last}, {last_loss:.3f}, is above {uniform:.3f}, the logarithm of the "
+            f"vocabulary ({experiment.vocab.size} ids), so a uniform guess is better: {remedy}"
+        )
+    others = [math.inf if loss is None else loss for step, loss in losses.items() if step != first]
+    if others and first_loss is not None and first_loss < min(others):
+        warnings.append(
+            f"the lowest held-out loss, {first_loss:.3f}, is that of the first evaluation, at step {first}; at step "
+            f"{last} it is {last_loss:.3f}: if the training loss falls, train for fewer steps or on more text; if it "
+            "does not, lower optimizer.learning_rate"
+        )
+    return warnings

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from cluster.devices import accelerator_warnings
 from command.program import plural
 from data.tokenizers.base import appended_names
 from data.windows.corpus_statistics import HELDOUT_TOKENS, coverage_warnings, describe_coverage, trigram_loss
@@ -30,7 +31,7 @@ def print_summary(run: CompiledRun, display: Display, workdir: str) -> None:
         corpus_warnings += [of + line for line in (*skipped, *uncovered)]
         if run.experiment.data.near_duplicates == "keep":
             corpus_warnings += _trained_text_warnings(corpus)
-    for warning in (*run.experiment.warnings, *corpus_warnings):
+    for warning in (*run.experiment.warnings, *corpus_warnings, *accelerator_warnings()):
         display.warn(warning)
 
 

@@ -15,6 +15,7 @@ import codecs
 import functools
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,13 +33,25 @@ class InvalidRecord(ValueError):
 
 
 def read_object(line: bytes) -> Any:
-    """Returns the JSON value of a line. Raises InvalidRecord for a line that is not UTF-8 or not JSON."""
+    """Returns the JSON value of a line.
+
+    Raises InvalidRecord for a line that is not UTF-8 or not JSON, and for an object that has a key twice: RFC 8259,
+    section 4, leaves open which of the values counts.
+    """
     try:
-        return json.loads(line.decode("utf-8"))
+        return json.loads(line.decode("utf-8"), object_pairs_hook=_object)
     except UnicodeDecodeError as error:
         raise InvalidRecord(f"is not UTF-8 (byte {error.start} of the line)") from None
     except json.JSONDecodeError as error:
         raise InvalidRecord(f"is not JSON ({error.msg}, column {error.colno})") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise InvalidRecord(f"has the key {key!r} more than once")
+    return found
 
 
 def document_keys(names: Sequence[str], text_key: str, kind: str) -> list[str]:
@@ -210,7 +223,10 @@ def _batches(file: File, text_key: str) -> Iterator[Any]:
         # Checksums are checked where the file has them. Pages are read one at a time, and not a row group, for memory.
         options = {"page_checksum_verification": True, "pre_buffer": False, "buffer_size": _READ_AHEAD}
         with parquet.ParquetFile(file.path, **options) as table:
-            columns = document_keys(table.schema_arrow.names, text_key, "column")
+            names = table.schema_arrow.names
+            columns = document_keys(names, text_key, "column")
+            if twice := [name for name in columns if names.count(name) > 1]:
+                raise UnreadableFile(f"has {names.count(twice[0])} columns {twice[0]!r}: rename all but one of them")
             for batch in table.iter_batches(_ROWS, columns=columns):
                 num_rows += batch.num_rows
                 yield batch

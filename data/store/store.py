@@ -180,6 +180,11 @@ def open_or_build(
             f"data.heldout_path={corpus.heldout_path!r} has no document with text: name other text, or set it to '' to "
             "hold out documents of data.path"
         )
+    if store.meta["name"] != name:
+        raise ConfigError(
+            f"token store {folder} contains another corpus, the store {store.meta['name']}, which was renamed: "
+            "delete that folder, and the next run rebuilds it"
+        )
     return store
 
 

@@ -135,7 +135,7 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer) -> Any:
     else:
         model = models.BPE(
             {text: id_ for id_, text in enumerate(pieces)},
-            _merges(proto),
+            _merges(proto, tokenizer.where),
             unk_token=pieces[trainer.unk_id],
             fuse_unk=True,
             byte_fallback=trainer.byte_fallback,
@@ -151,26 +151,35 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer) -> Any:
 
 def _check(proto: Any, names: Mapping[int, str], where: str) -> None:
     """Raises ConfigError for properties of a model that tokenizers does not have."""
-    trainer, user_defined = proto.trainer_spec, proto.SentencePiece.USER_DEFINED
-    symbols = (p.piece for id_, p in enumerate(proto.pieces) if id_ not in names and p.type == user_defined)
-    symbol = next(symbols, "")
+    trainer, types = proto.trainer_spec, proto.SentencePiece
+    of_text = [piece for id_, piece in enumerate(proto.pieces) if id_ not in names]
+    symbol = next((piece.piece for piece in of_text if piece.type == types.USER_DEFINED), "")
     problems = {
         f"consists of {_KINDS.get(trainer.model_type)}": trainer.model_type not in (_UNIGRAM, _BPE),
         "puts the space after a word (treat_whitespace_as_suffix)": trainer.treat_whitespace_as_suffix,
+        "does not escape spaces (escape_whitespaces=false)": not proto.normalizer_spec.escape_whitespaces,
+        "normalizes decoded text (denormalizer_spec)": bool(proto.denormalizer_spec.precompiled_charsmap),
         f"has the user-defined symbol {symbol!r}": bool(symbol),
+        "has unused pieces": any(piece.type == types.UNUSED for piece in of_text),
     }
     for problem, applies in problems.items():
         if applies:
             raise ConfigError(f"{where} {problem}, which a Hugging Face tokenizer.json cannot express")
 
 
-def _merges(proto: Any) -> list[tuple[str, str]]:
+def _merges(proto: Any, where: str) -> list[tuple[str, str]]:
     """Returns the merges of a BPE model, best first."""
     scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == proto.SentencePiece.NORMAL}
     ranked: list[tuple[float, int, tuple[str, str]]] = []
+    of_score: dict[float, str] = {}
     for text, score in scores.items():
         splits = [(text[:k], text[k:]) for k in range(1, len(text)) if text[:k] in scores and text[k:] in scores]
         ranked += [(-score, -len(split[0]), split) for split in splits]
+        if splits and of_score.setdefault(score, text) != text:
+            raise ConfigError(
+                f"{where} has the same score for {of_score[score]!r} and {text!r}, and a Hugging Face tokenizer.json "
+                "cannot express that the first in a text is merged first"
+            )
     return [split for *_, split in sorted(ranked, key=lambda merge: merge[:2])]
 
 

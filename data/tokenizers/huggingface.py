@@ -17,6 +17,18 @@ from files.paths import exists, is_folder, read_bytes
 _ROLES = ("pad", "eos", "unk", "mask", "cls", "sep", "bos")  # fields of Vocab; "pad_token" and so on in the files
 _UNUSED = re.compile(r"\[unused[0-9]+\]")  # BERT's spare ids, which no text contains
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
+# Options of tokenizer_config.json that some classes of transformers obey -> the part of tokenizer.json and its field
+# with the same meaning, and the default of these classes.
+_OPTIONS = {
+    "do_lower_case": ("BertNormalizer", "lowercase", True),
+    "strip_accents": ("BertNormalizer", "strip_accents", None),
+    "tokenize_chinese_chars": ("BertNormalizer", "handle_chinese_chars", True),
+    "add_prefix_space": ("ByteLevel", "add_prefix_space", False),
+}
+_OBEYED_BY = {
+    "BertNormalizer": ("BertTokenizer", "ElectraTokenizer"),
+    "ByteLevel": ("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer"),
+}
 # Character -> byte of byte-level BPE (Radford et al. 2019, gpt-2's encoder.py). Printable bytes of Latin-1 are their
 # own characters; the others are the characters from U+0100 on, in order.
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -57,6 +69,7 @@ class HuggingFaceTokenizer(Tokenizer):
         digest.update(repr(sorted(tokens.specials.items())).encode())
         self.fingerprint = "huggingface:" + digest.hexdigest()
         self._encoder = _for_raw_text(self.json, tokens.specials, digest.hexdigest(), self.where)
+        _check_options(self.json, settings, self.where)
         self._own_lstrip = {token["id"]: token.get("lstrip", False) for token in self.json.get("added_tokens") or []}
         self._before_special = " " if self.json["model"].get("type") == "WordPiece" else ""
 
@@ -120,6 +133,22 @@ def _check_model(data: Any, where: str) -> None:
             f"{where} marks the ends of words ({model['end_of_word_suffix']!r}), so its tokens do not show where words "
             "begin: use a tokenizer of byte-level BPE, of Metaspace or of WordPiece"
         )
+
+
+def _check_options(data: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> None:
+    """Raises ConfigError where `transformers` would encode raw text by other options than tokenizer.json has."""
+    name = str(settings.get("tokenizer_class") or "").removesuffix("Fast")
+    for part in _components(data):
+        for option, (kind, field, default) in _OPTIONS.items():
+            if part["type"] != kind or field not in part or (name and name not in _OBEYED_BY[kind]):
+                continue
+            value = settings.get(option, default if name else part[field])
+            if value != part[field]:
+                raise ConfigError(
+                    f"{where}: transformers reads {option}={value} in tokenizer_config.json, and tokenizer.json has "
+                    f"{field}={part[field]}: change one of them; or, to use tokenizer.json, set "
+                    '"tokenizer_class": "PreTrainedTokenizerFast" in tokenizer_config.json'
+                )
 
 
 def _library(data: Mapping[str, Any], where: str) -> Any:

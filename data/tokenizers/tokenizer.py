@@ -158,7 +158,9 @@ def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
         tokenizer = _read_tokenizer(corpus, where)
     except ConfigError:
         raise
-    except Exception as error:  # of the libraries, whatever is damaged
+    except BaseException as error:  # of the libraries, whatever is damaged; a panic of Rust code is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise _unreadable(error, where) from error
     start = corpus.decoder_start_token
     vocab = dataclasses.replace(tokenizer.vocab, decoder_start_token=start)
@@ -172,7 +174,7 @@ def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
     return tokenizer
 
 
-def _unreadable(error: Exception, where: str) -> ConfigError:
+def _unreadable(error: BaseException, where: str) -> ConfigError:
     if isinstance(error, OSError):
         return ConfigError(f"{where} cannot be read ({reason(error)}): give the path of a tokenizer's file")
     message = " ".join(str(error).split())[:200]

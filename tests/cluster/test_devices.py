@@ -7,7 +7,7 @@ import sys
 import jax
 import pytest
 
-from cluster.devices import CHIPS, chip_of, has_tpu, use_compilation_cache
+from cluster.devices import CHIPS, chip_of, has_tpu, use_compilation_cache, why_no_cuda
 from tests.train.subprocesses import ROOT
 
 
@@ -32,6 +32,12 @@ def test_chips_by_device_kind(kind, name):
 def test_unknown_chips_have_no_peak(kind):
     """They would otherwise have the peak of a chip whose name is a part of theirs."""
     assert chip_of(kind) is None
+
+
+def test_the_warning_names_what_is_wrong_with_cuda():
+    if jax.default_backend() == "gpu":
+        pytest.skip("JAX uses the GPU")
+    assert f"pip install 'jax[cuda12]=={jax.__version__}'" in why_no_cuda()
 
 
 PROGRAM = """

@@ -35,6 +35,11 @@ def test_help_is_printed_where_it_is_asked_for(arguments, capsys):
         (["--config.seed.x=1"], "--config.seed.x=1: did you mean seed?"),
         (["--config.no_such_thing=1"], "--config.no_such_thing=1: --help prints the fields of this config"),
         (["--config.objective.noise_density=0.3"], "=0.3: did you mean objective.denoisers."),
+        (["--config.seed=1", "--config.seed=2"], "--config.seed is given 2 times: give it once"),
+        (["--config.data.mode_tokens=('a'"], "--config.data.mode_tokens=('a' is not a tuple: write it as in"),
+        (["--config.data.mode_tokens=[R],[S]"], "--config.data.mode_tokens=[R],[S] is not a tuple: write it as in"),
+        (["--config.optimizer.no_decay=norm,bias"], "--config.optimizer.no_decay=norm,bias is not a tuple"),
+        (["--config.data.mode_tokens=a)"], "--config.data.mode_tokens=a) is not a tuple"),
         (["--config.data.mode_tokens=(a, b"], "Error while parsing string: (a, b as tuple"),
     ],
 )
@@ -45,6 +50,25 @@ def test_overrides_that_cannot_be_meant(arguments, message, monkeypatch):
     with pytest.raises(ConfigError) as error:
         parse_flags(values, "Usage.", argv)
     assert message in str(error.value)
+
+
+def test_one_word_is_a_tuple(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    values, argv = flags.FlagValues(), ["command", "--config=configs/ul2.py", "--config.data.mode_tokens=[R]"]
+    define_config(values, argv=argv)
+    parse_flags(values, "Usage.", argv)
+    assert values["config"].value.data.mode_tokens == ("[R]",)
+
+
+def test_a_file_without_get_config_is_no_config_also_after_another_one(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for name in ("configs/ul2.py", "configs/recipes.py"):
+        values, argv = flags.FlagValues(), ["command", f"--config={name}"]
+        define_config(values, argv=argv)
+        if name == "configs/ul2.py":
+            parse_flags(values, "Usage.", argv)
+    with pytest.raises(ConfigError, match=r"^--config=configs/recipes.py is no config: it has no function get_config"):
+        parse_flags(values, "Usage.", argv)
 
 
 def test_values_of_a_list_may_be_given_one_by_one(monkeypatch):
@@ -91,5 +115,12 @@ def test_another_flag_is_not_the_value_of_config(arguments):
 
 
 def test_a_preset_of_a_config_without_presets_is_named():
-    with pytest.raises(ConfigError, match=r"--config=configs/base.py:x: .*get_config\(\) takes 0 positional arguments"):
+    with pytest.raises(ConfigError, match=r"--config=configs/base.py:x names a preset, .* has none: remove :x"):
         parsed_with_config("--config=configs/base.py:x")
+
+
+@pytest.mark.parametrize("body", ["def get_config():\n    sys.exit(0)\n", "sys.exit(0)\n"])
+def test_a_config_that_ends_the_program_is_an_error(body, tmp_path):
+    (tmp_path / "ends.py").write_text(f"import sys\n\n{body}")
+    with pytest.raises(ConfigError, match=r"^--config=.*ends.py: it ends the program, with the status 0$"):
+        parsed_with_config(f"--config={tmp_path / 'ends.py'}")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -145,3 +146,19 @@ def test_a_command_whose_reader_ends_first_ends_quietly(flush):
 def test_the_broken_pipe_of_a_connection_is_not_hidden():
     process = command("def main(): raise BrokenPipeError('a server')")
     assert b"BrokenPipeError: a server" in process.communicate(timeout=60)[1] and process.returncode == 1
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="this machine has an accelerator")
+def test_devices_that_are_not_there_are_one_line():
+    code = "from command.flags import run_command\nimport jax\nrun_command(jax.devices)"
+    environment = os.environ | {"JAX_PLATFORMS": "cuda"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False)
+    lines = [line for line in done.stderr.decode().splitlines() if line.startswith("error: ")]
+    assert done.returncode == 1 and b"Traceback" not in done.stderr
+    assert len(lines) == 1 and lines[0].startswith("error: JAX cannot use the devices of JAX_PLATFORMS=cuda: ")
+
+
+def test_an_ignored_signal_stays_ignored():
+    program = "import os\ndef main():\n    os.kill(os.getpid(), signal.SIGTERM)\n    print('goes on')"
+    process = command(f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{program}")
+    assert process.communicate(timeout=60) == (b"goes on\n", b"") and process.returncode == 0

@@ -245,6 +245,7 @@ def test_a_task_is_a_corpus_whose_held_out_text_is_its_test(tmp_path):
 REFUSED = {
     "": r"names no task of the gym: use addition, cfg, countdown, mqar",
     "star_grph": r"'star_grph' names no task of the gym.*did you mean 'star_graph'\?$",
+    "mqar:pairs=3,pairs=4": "gives the size pairs more than once: remove all but one$",
     "mqar:pair=3": r"mqar has no size 'pair': use seed, .*; did you mean 'pairs'\?$",
     "mqar:pairs=few": r"pairs='few' must be an integer, as in pairs=4$",
     "mqar:pairs": r"pairs='' must be an integer",

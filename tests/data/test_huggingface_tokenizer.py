@@ -11,9 +11,9 @@ import tokenizers
 
 from contract.errors import ConfigError
 from contract.vocab import CONTINUATION, NEWLINE, PUNCTUATION, SPACE
-from data.tokenizers.tokenizer import HuggingFaceTokenizer
+from data.tokenizers.tokenizer import HuggingFaceTokenizer, make_tokenizer
 from tests.data import tiny_tokenizers
-from tests.data.corpus import store_of
+from tests.data.corpus import corpus_config, store_of
 from tests.data.tiny_tokenizers import KINDS, SPECIAL_LOOKING, hostile_texts
 
 
@@ -209,3 +209,48 @@ def test_files_that_cannot_serve(folders, tmp_path, name):
     with pytest.raises(ConfigError, match=message) as error:
         load(path)
     assert str(error.value).startswith(f"data.tokenizer={path!r}") and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        ({"tokenizer_class": "BertTokenizer", "do_lower_case": True}, "do_lower_case=True"),
+        ({"tokenizer_class": "BertTokenizerFast"}, "do_lower_case=True"),  # the default of the class
+        ({"do_lower_case": True}, "do_lower_case=True"),
+        ({"do_lower_case": False}, ""),
+        ({"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": True}, ""),
+        ({}, ""),
+    ],
+)
+def test_options_that_transformers_reads_otherwise_are_refused(tmp_path, settings, option):
+    path = pathlib.Path(KINDS["bert"](tmp_path)) / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["normalizer"] = {**data["normalizer"], "lowercase": False}
+    path.write_text(json.dumps(data))
+    (path.parent / "tokenizer_config.json").write_text(json.dumps(settings))
+    if not option:
+        load(str(path))
+        return
+    with pytest.raises(ConfigError, match=rf"transformers reads {option} in tokenizer_config.json, and tokenizer.json"):
+        load(str(path))
+
+
+def test_a_byte_level_normalizer_has_no_option_of_spaces(tmp_path):
+    path = pathlib.Path(KINDS["gpt2"](tmp_path)) / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["normalizer"], data["pre_tokenizer"] = {"type": "ByteLevel"}, {"type": "Whitespace"}
+    path.write_text(json.dumps(data))
+    assert load(str(path)).encode("the").size
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.update(normalizer={"type": "Precompiled", "precompiled_charsmap": ""}),
+        lambda data: data["model"].update(continuing_subword_prefix="####"),
+    ],
+)
+def test_a_file_that_makes_the_library_panic_is_one_line(folders, tmp_path, change):
+    path = changed(folders["gpt2"], tmp_path, change, "other.json")
+    with pytest.raises(ConfigError, match=r"other\.json' cannot be read as a tokenizer \(PanicException: "):
+        make_tokenizer(corpus_config(tmp_path, tokenizer=path))

@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 
+import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,6 +83,7 @@ def test_a_token_never_spans_the_boundary(tmp_path):
     [
         (b'{"prompt": "\xff", "response": "a"}', "is not UTF-8 (byte 12 of the line)"),
         ('{"prompt": "a" "response": "b"}', "is not JSON (Expecting ',' delimiter, column 16"),
+        ('{"text": "a", "id": 1, "text": "b"}', "has the key 'text' more than once: fix"),
         ("[1]", "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) and"),
         ('{"text": "a", "response": "b"}', "must be an object with the keys"),
         ('{"id": 1}', "must be an object with the keys 'prompt' and 'response', or 'text' (data.text_key) "
@@ -172,6 +174,14 @@ def test_integer_and_null_labels_of_json(tmp_path):
     of_records = corpus_config(tmp_path, source="array_record", path=str(tmp_path / "json.array_record"))
     for corpus in (corpus_of(tmp_path, "jsonl", records), of_records):
         assert [document.label for document in read(corpus)[0]] == ["1", "", "-2", ""]
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    corpus = corpus_of(tmp_path, "parquet", [{"text": "a"}])
+    columns = [pyarrow.array(["a"]), pyarrow.array(["b"])]
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(columns, names=["text", "text"]), tmp_path / "a.parquet")
+    with pytest.raises(ConfigError, match=r"a\.parquet has 2 columns 'text': rename all but one of them"):
+        read(corpus)
 
 
 def test_columns_of_bytes_are_read_as_text(tmp_path):

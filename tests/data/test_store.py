@@ -190,3 +190,11 @@ def test_builders_that_finish_at_the_same_time_all_get_the_store(tmp_path, monke
         thread.join()
     assert [store.tokens.tolist() for store in stores] == [[100, 101, 1, 102, 103, 1]] * 4
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [stores[0].folder.name]
+
+
+def test_a_store_under_another_name_is_refused(tmp_path):
+    one, other = store_of(tmp_path, ["ab"]).folder, store_of(tmp_path / "b", ["cd"], cache_dir=str(tmp_path / "cache"))
+    one.rename(tmp_path / "gone")
+    other.folder.rename(one)
+    with pytest.raises(ConfigError, match=r"contains another corpus, the store .*, which was renamed: delete that"):
+        opened(corpus_config(tmp_path))

@@ -141,3 +141,27 @@ def test_models_that_cannot_be_written(tmp_path, name):
     with pytest.raises(ConfigError, match=rf"m\.model' {problem}.*, which a Hugging Face tokenizer\.json cannot"):
         write_huggingface_tokenizer(tokenizer, tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("problem", ["has unused pieces", r"does not escape spaces \(escape_whitespaces=false\)"])
+def test_edited_models_that_cannot_be_written(tmp_path, problem):
+    path = tmp_path / "m.model"
+    proto = SentencePieceTokenizer(sentencepiece(path), **OPTIONS).proto()
+    if "unused" in problem:
+        proto.pieces[-1].type = proto.SentencePiece.UNUSED
+    else:
+        proto.normalizer_spec.escape_whitespaces = False
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ConfigError, match=rf"m\.model' {problem}, which a Hugging Face tokenizer\.json cannot"):
+        write_huggingface_tokenizer(SentencePieceTokenizer(str(path), **OPTIONS), tmp_path)
+
+
+def test_bpe_pieces_with_equal_scores(tmp_path):
+    path = tmp_path / "m.model"
+    tokenizer = SentencePieceTokenizer(sentencepiece(path, model_type="bpe"), **OPTIONS)
+    proto = tokenizer.proto()
+    merged = [piece for piece in proto.pieces if piece.type == proto.SentencePiece.NORMAL and len(piece.piece) == 2]
+    merged[1].score = merged[0].score
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ConfigError, match=r"has the same score for '..' and '..'"):
+        write_huggingface_tokenizer(SentencePieceTokenizer(str(path), **OPTIONS), tmp_path)

@@ -73,6 +73,18 @@ def test_an_output_file_is_whole_or_not_there(tmp_path):
             check_output(str(path))
 
 
+def test_an_output_replaces_no_file_of_a_run(tmp_path):
+    run = tmp_path / "run"
+    (run / "checkpoints" / "3").mkdir(parents=True)
+    for name in ("config.json", "metrics.jsonl", "checkpoints/3/record", "loss.svg"):
+        (run / name).write_text("{}")
+    for name in ("config.json", "metrics.jsonl", "checkpoints/3/record"):
+        with pytest.raises(ConfigError, match=f"--html=.*{name} would replace a file of the run .*run: name another"):
+            check_output(str(run / name), "--html")
+    for name in ("answers.jsonl", "loss.svg"):  # new, or a picture that is drawn again
+        check_output(str(run / name))
+
+
 def test_a_json_file_that_is_damaged_is_one_line(tmp_path):
     atomic.write_json(tmp_path / "a", {"x": (1, 2)})
     assert atomic.read_json(tmp_path / "a") == {"x": [1, 2]} and os.listdir(tmp_path) == ["a"]

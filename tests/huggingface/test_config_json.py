@@ -11,7 +11,8 @@ LLAMA = dict(
     vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
     max_position_embeddings=24,
 )  # fmt: skip
-CONFIGS = {"GPT2LMHeadModel": GPT2, "LlamaForCausalLM": LLAMA}
+T5 = dict(vocab_size=61, d_model=32, d_ff=40, num_layers=2, d_kv=8, num_heads=4)
+CONFIGS = {"GPT2LMHeadModel": GPT2, "LlamaForCausalLM": LLAMA, "T5ForConditionalGeneration": T5}
 
 
 def config_of(name, **changes):
@@ -19,7 +20,7 @@ def config_of(name, **changes):
 
 
 def fields_of(name, **changes):
-    return family_of_folder_config(config_of(name)).model_fields(config_of(name, **changes), {})
+    return family_of_folder_config(config_of(name, **changes)).model_fields(config_of(name, **changes), {})
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -49,6 +50,25 @@ def test_rope_theta_is_that_of_transformers(rope):
     transformers = pytest.importorskip("transformers")
     expected = transformers.LlamaConfig.from_dict(config_of("LlamaForCausalLM", **rope)).rope_parameters["rope_theta"]
     assert fields_of("LlamaForCausalLM", **rope)["rope_theta"] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("GPT2LMHeadModel", {"model_type": "llama"}, "model_type='llama' is not 'gpt2', as of GPT2LMHeadModel"),
+        ("T5ForConditionalGeneration", {"dense_act_fn": "silu"}, "dense_act_fn='silu' contradicts feed_forward_proj="),
+        ("T5ForConditionalGeneration", {"is_gated_act": True}, "is_gated_act=True contradicts feed_forward_proj="),
+        ("LlamaForCausalLM", {"rope_parameters": {"rope_theta": None}}, "rope_theta=None must be a number above 0"),
+        ("LlamaForCausalLM", {"rope_theta": -1.0}, "rope_theta=-1.0 must be a number above 0"),
+        ("LlamaForCausalLM", {"rope_scaling": {"rope_type": "nope"}}, "rope_scaling=.*nope.* is not supported"),
+        ("LlamaForCausalLM", {"rope_parameters": {"type": "yarn"}}, "rope_parameters=.*yarn.* is not supported"),
+        ("LlamaForCausalLM", {"rope_scaling": "linear"}, "rope_scaling=linear is not supported"),
+    ],
+)
+def test_a_value_that_cannot_be_is_one_line(name, changes, message):
+    with pytest.raises(ConfigError, match=f"config.json: {message}") as error:
+        fields_of(name, **changes)
+    assert len(str(error.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", FAMILIES)

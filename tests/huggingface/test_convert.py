@@ -23,6 +23,7 @@ from contract.errors import ConfigError
 from evaluation import __main__ as evaluate
 from experiment.experiment import make_experiment
 from huggingface import convert, export
+from huggingface.importing import open_model
 from run.restore import load_experiment
 from tests.huggingface.hub_folders import change_config, make_hub_folder
 from tests.table import small_config
@@ -231,6 +232,15 @@ def test_a_t5_is_imported_trained_and_exported_again(folders, corpus, tmp_path, 
     run_command(evaluate, f"--workdir={imported}")
     loss = json.loads(capsys.readouterr().out)["loss"]
     assert json.loads((workdir / "metrics.jsonl").read_text().splitlines()[-1])["loss"] < loss - 0.01
+
+
+@pytest.mark.parametrize("value", [-5, 10**9, "x", True, [1, -1], 2.0])
+def test_a_special_id_that_no_token_has_is_refused(tmp_path, value):
+    folder = make_hub_folder(tmp_path / "gpt2", "gpt2")
+    open_model(folder, "--from=f")
+    change_config(folder, eos_token_id=value)
+    with pytest.raises(ConfigError, match=r"config.json: eos_token_id=.* is no id of the \d+ rows of the token table"):
+        open_model(folder, "--from=f")
 
 
 @contextlib.contextmanager

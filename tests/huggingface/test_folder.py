@@ -75,6 +75,17 @@ def test_what_cannot_be_read_is_one_line(tmp_path, change, message):
     assert len(str(error.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "I8", "U8", "BOOL"])
+def test_types_that_are_not_those_of_weights_are_one_line(tmp_path, dtype):
+    folder = make_folder(tmp_path / "f")
+    header = json.dumps({"a.weight": {"dtype": dtype, "shape": [2, 3], "data_offsets": [0, 6]}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(6))
+    message = f"--from=f: tensor a.weight of model.safetensors has the type {dtype}, and weights are read as F64,"
+    with pytest.raises(ConfigError, match=message) as error:
+        open_folder(folder, "--from=f").tensors["a.weight"]
+    assert len(str(error.value).splitlines()) == 1
+
+
 def test_folders_of_runs_are_not_hugging_faces(tmp_path):
     write_config(tmp_path / "run", {"data": {}, "model": {}, "train": {}})
     assert not is_huggingface_folder(tmp_path / "run")

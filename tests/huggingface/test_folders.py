@@ -131,6 +131,9 @@ def test_folders_of_older_releases_are_read():
         for name, tensor in folder("bert")[1].items()
     }
     assert any("gamma" in name for name in tensorflow)
+    norm = "bert.embeddings.LayerNorm"
+    assert_refused(r"LayerNorm.\w+ and .*LayerNorm.\w+ are the same parameter", "bert",
+                   tensorflow | {f"{norm}.weight": tensorflow[f"{norm}.gamma"]})  # fmt: skip
     extra = {"bert.pooler.dense.weight": np.ones((32, 32)), "cls.seq_relationship.bias": np.ones(2)}
     extra |= {"bert.embeddings.position_ids": np.arange(24)[None]}
     assert_same(read("bert", tensorflow | extra)[1], read("bert")[1])

@@ -193,7 +193,7 @@ def test_own_losses_have_no_tests_and_no_signs_and_are_not_counted(tmp_path):
     assert "| 0.1 | 1 | 2 |" in written and "variants do not compare" in written
 
 
-def test_a_sweep_has_its_values_in_order_and_names_those_chosen_at_its_end(tmp_path):
+def test_the_sign_at_each_value_of_a_sweep(tmp_path):
     scores = {"base": (2.0, 1.5, 1.8), "good": (1.0, 1.5, 1.9), "other": (None, 1.2, 1.1)}
     sweeps = [
         Outcome(
@@ -215,9 +215,10 @@ def test_a_sweep_has_its_values_in_order_and_names_those_chosen_at_its_end(tmp_p
     assert "Chosen at the end of their sweep: `good` (0.1), `other` (0.4)." in said
     written = (tmp_path / "report.md").read_text()
     assert "| `optimizer.learning_rate` | `base` (baseline) | `good` | `other` |" in written
-    assert "| 0.1 | 2 | **1** | diverged: not finite |" in written
-    assert "| 0.2 | **1.5** | 1.5 | 1.2 |" in written
-    assert "| 0.4 | 1.8 | 1.9 | **1.1** |" in written
+    assert "| 0.1 | 2 | **1** (better) | diverged: not finite |" in written
+    assert "| 0.2 | **1.5** | 1.5 (tied) | 1.2 (better) |" in written
+    assert "| 0.4 | 1.8 | 1.9 (worse) | **1.1** (better) |" in written
+    assert "Whether `good` is better than the baseline depends on the value." in written
 
 
 def test_a_success_rate_shows_seeds(tmp_path):

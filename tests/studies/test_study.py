@@ -92,6 +92,7 @@ def test_a_study_keeps_what_its_file_says():
         ({"published": [published("T5", measure="nope", metric="GLUE")]}, "T5: measure='nope' is not of the study"),
         ({"published": [published("T5", measure="loss", metric="GLUE", values={"b": 1.0})]}, "have the baseline 'a'"),
         ({"measures": {"rate": success_rate(throughput(), at=0.9)}}, "measure rate: success_rate needs a measure of"),
+        ({"measures": {"rate": success_rate(heldout_loss(), at=float("nan"))}}, "a measure of quality and a finite at"),
     ],
 )
 def test_a_study_that_cannot_work_is_refused(changes, message):

@@ -1,14 +1,16 @@
 """What the training loop does while the device computes, from the order of its calls and without a clock."""
 
+import math
 import types
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from cluster.stopping import StopBarrier
 from tests.table import small_experiment
 from train.loop import train
-from train.recorder import Recorder
+from train.recorder import Recorder, final_warnings
 from train.start import Start
 from workdir.workdir import Workdir
 
@@ -69,6 +71,25 @@ def test_the_next_batch_is_on_the_devices_before_the_host_waits_for_a_step(monke
         assert [events.index(event) for event in in_order] == sorted(map(events.index, in_order))
     assert [event for event in events if "wait" in event] == [f"wait for {step}" for step in range(1, STEPS + 1)]
     assert events.index("wait for 1") < events.index("read 3")  # at most two steps are in progress at a time
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "losses", "expected"),
+    [
+        ("clm", "decoder_only", [3.0, 2.0, 2.1], None),
+        ("clm", "decoder_only", [3.0], None),
+        ("clm", "decoder_only", [], None),
+        ("clm", "decoder_only", [7.0, math.log(366) - 0.001], None),
+        ("clm", "decoder_only", [7.0, 5.91], "the held-out loss at step 20, 5.910, is above 5.903, the logarithm"),
+        ("classification", "encoder_only", [9.0, 8.0], None),  # its loss is not of tokens
+        ("electra", "encoder_only", [9.0, 8.0], "the held-out loss at step 20, 8.000, is above"),
+        ("clm", "decoder_only", [3.0, None], "the held-out loss at step 20 is not finite: lower optimizer.learning_"),
+        ("clm", "decoder_only", [2.0, 2.4, 2.3], "the lowest held-out loss, 2.000, is that of the first evaluation"),
+    ],
+)
+def test_warnings_at_the_end(name, architecture, losses, expected):
+    found = final_warnings(small_experiment(name, architecture), dict(zip((10, 20, 30), losses, strict=False)))
+    assert found[:1] == [] if expected is None else found[0].startswith(expected)
 
 
 def test_it_saves_when_the_minutes_have_passed(monkeypatch, tmp_path):

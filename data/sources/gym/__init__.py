@@ -63,6 +63,8 @@ def make_task(path: str, field: str = "data.path") -> Task:
     for size, _, value in items:
         if size not in sizes:
             raise ConfigError(f"{field}={path!r}: {name} has no size {size!r}: {_choices(size, sizes)}")
+        if [other for other, *_ in items].count(size) > 1:
+            raise ConfigError(f"{field}={path!r} gives the size {size} more than once: remove all but one")
         try:
             sizes[size] = int(value)
         except ValueError:
