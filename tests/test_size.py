@@ -21,34 +21,43 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_340,
-    "cloze": 360,
-    "cluster": 400,
-    "command": 380,
-    "configs": 1_980,
+    "benchmarks": 1_040,
+    "cloze": 250,
+    "cluster": 360,
+    "command": 320,
+    "configs": 1_750,
     "contract": 350,
-    "data": 4_760,
-    "evaluation": 2_180,
-    "experiment": 880,
-    "files": 330,
-    "generate": 780,
-    "huggingface": 1_680,
-    "learners": 590,
-    "models": 1_550,
-    "objectives": 3_030,
+    "data": 4_270,
+    "evaluation": 2_010,
+    "experiment": 830,
+    "files": 300,
+    "generate": 790,
+    "huggingface": 1_530,
+    "learners": 650,
+    "models": 1_380,
+    "objectives": 2_960,
     "plan": 440,
-    "run": 1_300,
-    "show": 1_000,
-    "studies": 2_960,
-    "train": 1_040,
-    "workdir": 960,
+    "run": 1_170,
+    "show": 900,
+    "studies": 2_600,
+    "train": 880,
+    "workdir": 850,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
-MORE_FILES = {"configs": 25, "configs/studies": 20, "models": 16, "objectives": 22, "studies": 18, "train": 19}
+MORE_FILES = {
+    "configs": 30,
+    "configs/gym": 14,
+    "configs/studies": 20,
+    "configs/studies/gym": 14,
+    "models": 16,
+    "objectives": 27,
+    "studies": 17,
+    "train": 18,
+}
 
 
-def code_lines(source: str) -> int:
-    """The number of lines with code: without blank lines, comments and docstrings."""
+def code_lines(source: str) -> set[int]:
+    """The numbers of the lines with code: without blank lines, comments and docstrings."""
     docstrings, lines = set(), set()
     for node in ast.walk(ast.parse(source)):
         has_body = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
@@ -58,14 +67,14 @@ def code_lines(source: str) -> int:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in blank:
             lines.update(range(token.start[0], token.end[0] + 1))
-    return len(lines - docstrings)
+    return lines - docstrings
 
 
 SOURCES = {
     path.relative_to(ROOT): path.read_text(encoding="utf-8")
     for path in sorted(path for room in CODE for path in (ROOT / room).rglob("*.py"))
 }
-LINES = {path: code_lines(source) for path, source in SOURCES.items()}
+LINES = {path: len(code_lines(source)) for path, source in SOURCES.items()}
 
 
 def test_every_room_has_a_bound():
