@@ -343,6 +343,8 @@ def _problem(outcome: Outcome, job: Job, plan: Plan) -> str:
     """Returns why an outcome cannot be that of a job of the plan; "" if it can. The digest has the job's name."""
     if (outcome.variant, outcome.seed, outcome.field, outcome.value) != (job.variant, job.seed, job.field, job.value):
         return f"it is the outcome of variant {outcome.variant!r}, seed {outcome.seed}"
+    if outcome.state not in ("complete", "failed", "diverged"):
+        return f"state={outcome.state!r} is never written"
     if outcome.config_digest != plan.config_digest(job, outcome.swept):
         return "config_digest is not that of the run's config"
     if outcome.state == "complete" and outcome.heldout_digest != plan.heldout_digest_of(job):
