@@ -110,14 +110,17 @@ def _check_shift(batch: Batch) -> None:
     segment_ids = batch["decoder_segment_ids"]
     inside = ((segment_ids != 0) & ~_starts(segment_ids))[:, 1:]
     if "decoder_bidirectional_mask" in batch:
-        inside &= ~_in_place(batch)[:, 1:]
+        inside &= ~in_place(batch)[:, 1:]
     shifted = batch["decoder_input_tokens"][:, 1:] == batch["decoder_target_tokens"][:, :-1]
     if not shifted[inside].all():
         raise ValueError("decoder_input_tokens are not decoder_target_tokens shifted right within segments")
 
 
-def _in_place(batch: Batch) -> np.ndarray:
-    """bool [B, L]: the segments of a decoder that are read in both directions throughout, with hidden targets."""
+def in_place(batch: Batch) -> np.ndarray:
+    """bool [B, L]: the segments of a decoder-only batch that are read in both directions throughout.
+
+    Their targets are predicted in place, and some of them are hidden from the inputs.
+    """
     segment_ids = batch["decoder_segment_ids"]
     causal = np.where(batch["decoder_bidirectional_mask"], 0, segment_ids)
     return np.stack([~np.isin(row, of_row) for row, of_row in zip(segment_ids, causal, strict=True)])

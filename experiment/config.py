@@ -217,7 +217,7 @@ def _checked(value: Any, hint: Any, field: str) -> Any:
         try:
             return float(value)
         except OverflowError:
-            return math.copysign(math.inf, value)
+            return math.inf if value > 0 else -math.inf
     if hint is not Any and type(value) is not hint:
         raise ConfigError(f"{field}={value!r} must be of type {hint.__name__}, not {type(value).__name__}")
     return value

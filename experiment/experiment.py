@@ -300,8 +300,10 @@ def model_fields(sections: ExperimentConfig, denoisers: Sequence[Denoiser]) -> d
     # Derived from other fields, never set in a config.
     derived = {
         "dtype": sections.precision,
-        "has_prefix": sections.data.bidirectional_inputs
-        and any(denoiser.objective.has_inputs for denoiser in denoisers),
+        "has_prefix": any(
+            denoiser.objective.in_place or (sections.data.bidirectional_inputs and denoiser.objective.has_inputs)
+            for denoiser in denoisers
+        ),
         "one_segment": sections.data.examples_per_row == 1
         and all((denoiser.documents or sections.data.documents) in ("join", "split") for denoiser in denoisers),
         "predicts_tokens": True,

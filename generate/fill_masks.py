@@ -100,7 +100,8 @@ def masked_rows(experiment: Experiment, inputs: Sequences, length: int, order: n
     """
     tokens, vocab, num_rows = inputs.tokens, experiment.vocab, len(inputs.lengths)
     token_types = np.zeros_like(tokens) if experiment.model.num_token_types else None
-    shifted = np.full(num_rows, masks_prompting(experiment).shifted)
+    promptings = [denoiser.objective.prompting for denoiser in experiment.denoisers]
+    shifted = np.full(num_rows, any(isinstance(each, FillMasks) and each.shifted for each in promptings))
     examples = Masked(
         inputs, tokens, tokens == vocab.mask, token_types=token_types, attention_order=order, shifted=shifted
     )

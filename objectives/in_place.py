@@ -25,6 +25,7 @@ class InPlace(Objective):
 
     architectures: ClassVar = frozenset({"decoder_only", "encoder_only"})
     documents: ClassVar[tuple[DocumentHandling, ...]] = ("join", "pack", "split")
+    in_place: ClassVar = True
     eos_in_windows: ClassVar = True
 
     @property

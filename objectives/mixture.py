@@ -78,7 +78,7 @@ class Mixture:
             listed = "; ".join(f"{name}: {architectures}" for name, architectures in supported.items())
             raise ConfigError(f"{table} have no model.architecture in common: {listed}")
         for name, row in self._drawn.items():
-            if row.mode and "encoder_only" in row.objective.architectures:
+            if row.mode and row.objective.in_place:
                 raise ConfigError(
                     f"{table}.{name}.mode={row.mode!r} is prepended to inputs that have separate targets; "
                     f"{type(row.objective).__name__} predicts in place: set it to ''"

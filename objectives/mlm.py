@@ -53,6 +53,7 @@ class MLM(Objective):
     ngram_weights: tuple[Annotated[float, "[0, inf)"], ...]
 
     architectures: ClassVar = frozenset({"decoder_only", "encoder_only"})
+    in_place: ClassVar = True
     eos_in_windows: ClassVar = True
 
     @property

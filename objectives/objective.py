@@ -90,6 +90,7 @@ class Objective(abc.ABC):
     extra_columns: ClassVar[tuple[str, ...]] = ()  # columns of Windows that `corrupt` takes in addition to tokens
     one_example_per_row: ClassVar[bool] = False  # whether a label or an embedding belongs to the whole row
     has_inputs: ClassVar[bool] = True  # whether there are inputs that a decoder may read bidirectionally
+    in_place: ClassVar[bool] = False  # whether `corrupt` makes Masked examples, which are read in both directions
     has_attention_order: ClassVar[bool] = False  # whether `corrupt` sets Masked.attention_order
     # With "labels" among extra_columns: the names of the classes, in the order of their ids.
     classes: tuple[str, ...] = ()
@@ -196,7 +197,7 @@ class Objective(abc.ABC):
         the objective predicts in place.
         """
         lengths = self.output_lengths(raw)
-        return lengths.both if "encoder_only" in self.architectures else lengths.targets
+        return lengths.both if self.in_place else lengths.targets
 
     def capacities(self, shape: RowShape) -> tuple[Capacity, ...]:
         """The capacity of each stack of a row for whole documents. Required if `documents` contains "whole"."""

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contract.batch import Batch
+from contract.batch import Batch, in_place
 from contract.vocab import Vocab
 from contract.windows import Windows
 from data.windows.batches import Batches
@@ -31,10 +31,11 @@ class Examples(NamedTuple):
     segments: np.ndarray  # int [E], from 1
     denoiser_ids: np.ndarray  # int [E]
     raw: Sequences
-    inputs: Sequences  # what the encoder reads; decoder_only: the tokens that are not scored
-    targets: Sequences  # the tokens to predict; encoder_only: the original tokens at all positions
+    inputs: Sequences  # what the encoder reads; decoder_only: the tokens that are not scored; in place: all, as shown
+    targets: Sequences  # the tokens to predict; in place: the original tokens at all positions
     scored: np.ndarray  # int [E], number of scored tokens
-    selected: np.ndarray | None  # encoder_only: bool [E, W], the scored positions
+    in_place: np.ndarray  # bool [E], whether tokens are predicted in place
+    selected: np.ndarray  # bool [E, W], the scored positions of examples in place
     used: np.ndarray  # int [E], positions of all stacks that hold the example
     positions: np.ndarray  # float [E], `used` and an equal part of the padding of the example's row
 
@@ -77,7 +78,7 @@ def stacks(batch: Batch) -> list[str]:
     return [stack for stack in ("encoder", "decoder") if f"{stack}_segment_ids" in batch]
 
 
-def examples_of(chunk: Chunk) -> Examples:
+def examples_of(chunk: Chunk, vocab: Vocab) -> Examples:
     """Returns the examples of a chunk. Example k of a row is segment k + 1 of each stack (contract/batch.py)."""
     windows, batch = chunk
     num_examples, num_rows = len(windows.row_ids), len(batch["example_source"])
@@ -95,17 +96,24 @@ def examples_of(chunk: Chunk) -> Examples:
         return Sequences(padded, lengths)
 
     scored = {stack: batch[f"{stack}_loss_weights"] > 0 for stack in present if f"{stack}_loss_weights" in batch}
-    selected, targets = None, Sequences(np.zeros((num_examples, 0), np.int32), np.zeros(num_examples, np.int64))
+    targets = Sequences(np.zeros((num_examples, 0), np.int32), np.zeros(num_examples, np.int64))
+    is_in_place, stack = np.full(num_examples, "decoder" not in present), "encoder"
     if "encoder" in present:
         inputs = sequences("encoder", "input_tokens", present["encoder"])
         if "encoder" in scored:
             targets = sequences("encoder", "target_tokens", present["encoder"])
-            selected = sequences("encoder", "loss_weights", present["encoder"]).tokens > 0
         if "decoder" in present:
             targets = sequences("decoder", "target_tokens", present["decoder"])
     else:
-        inputs = sequences("decoder", "target_tokens", present["decoder"] & ~scored["decoder"])
-        targets = sequences("decoder", "target_tokens", scored["decoder"])
+        stack, place = "decoder", in_place(batch)
+        is_in_place = count("decoder", place) > 0
+        batch = batch | {"decoder_shown_tokens": shown_tokens(batch, vocab)}
+        inputs = sequences("decoder", "shown_tokens", present["decoder"] & (place | ~scored["decoder"]))
+        targets = sequences("decoder", "target_tokens", place | scored["decoder"])
+    selected = np.zeros(targets.tokens.shape, bool)
+    if stack in scored and is_in_place.any():
+        weights = sequences(stack, "loss_weights", present[stack]).tokens[:, : selected.shape[1]]
+        selected[:, : weights.shape[1]] = (weights > 0) & is_in_place[:, None]
     examples_in_row = np.bincount(windows.row_ids, minlength=num_rows)[windows.row_ids]
     used = sum(count(stack, mask) for stack, mask in present.items())
     padding = sum((~mask).sum(axis=1) for mask in present.values())
@@ -117,21 +125,40 @@ def examples_of(chunk: Chunk) -> Examples:
         inputs=inputs,
         targets=targets,
         scored=sum(count(stack, mask) for stack, mask in scored.items()) + np.zeros(num_examples, int),
+        in_place=is_in_place,
         selected=selected,
         used=used,
         positions=used + padding[windows.row_ids] / examples_in_row,
     )
 
 
+def shown_tokens(batch: Batch, vocab: Vocab) -> np.ndarray:
+    """Returns what a decoder-only batch shows in the place of each target, int32 [B, L].
+
+    The target itself, except in segments with hidden targets. Where these are predicted at the position before, the
+    last hidden token of a segment is shown to no position: it is a mask.
+    """
+    inputs, targets = batch["decoder_input_tokens"], batch["decoder_target_tokens"]
+    place, segments = in_place(batch), batch["decoder_segment_ids"]
+    is_first = np.diff(segments, axis=1, prepend=0) != 0
+    starts = place & is_first & (inputs == vocab.decoder_start)
+    shifted = place & np.array([np.isin(of_row, of_row[first]) for of_row, first in zip(segments, starts, strict=True)])
+    is_last = np.diff(segments, axis=1, append=0) != 0
+    after = np.where(is_last & (batch["decoder_loss_weights"] > 0), vocab.mask, np.roll(inputs, -1, axis=1))
+    after = np.where(is_last & (batch["decoder_loss_weights"] == 0), targets, after)
+    return np.where(shifted, after, np.where(place, inputs, targets)).astype(np.int32)
+
+
 def measure(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
     """Returns counts for each example, float64 [E] each.
 
-    raw, inputs, targets, scored: tokens. `raw` excludes special tokens around a text, except in encoder-only batches.
+    raw, inputs, targets, scored: tokens. `raw` excludes special tokens around a text, except of examples in place.
     used, positions: positions, as in `Examples`.
-    hidden: raw tokens that the inputs do not contain at the same place; in encoder-only batches the selected positions.
+    hidden: raw tokens that the inputs do not contain at the same place; of examples in place the selected positions.
     spans: runs of hidden tokens. NaN if the inputs do not determine the runs: tokens were dropped without a mark and
       not at the end alone, or reordered.
-    masked, random, kept: selected positions of each kind. In encoder-only batches only.
+    Where an example is in place also in_place, which examples are, and masked, random and kept: their selected
+      positions of each kind.
     """
     counts = {
         "inputs": examples.inputs.lengths,
@@ -139,16 +166,22 @@ def measure(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
         "scored": examples.scored,
         "used": examples.used,
         "positions": examples.positions,
-        **(_corrupted(examples, vocab) if examples.selected is None else _selected(examples, vocab)),
     }
+    others = {} if examples.in_place.all() else _corrupted(examples, vocab)
+    if not examples.in_place.any():
+        counts |= others
+    else:
+        selected = _selected(examples, vocab) | {"in_place": examples.in_place}
+        counts |= selected | {name: np.where(examples.in_place, selected[name], others[name]) for name in others}
     return {name: np.asarray(values, np.float64) for name, values in counts.items()}
 
 
 def _selected(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
     """Returns the counts of examples that predict selected positions in place."""
-    selected, inputs = examples.selected, examples.inputs.tokens
+    width = min(examples.inputs.tokens.shape[1], examples.targets.tokens.shape[1])
+    selected, inputs = examples.selected[:, :width], examples.inputs.tokens[:, :width]
     masked = selected & (inputs == vocab.mask)
-    kept = selected & (inputs == examples.targets.tokens)
+    kept = selected & (inputs == examples.targets.tokens[:, :width])
     return {
         "raw": examples.raw.lengths,
         "hidden": selected.sum(axis=1),

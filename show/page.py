@@ -173,7 +173,7 @@ def make_page(experiment: Experiment, documents: Documents | MixedDocuments, *, 
             check_batch(chunk.batch, experiment.model.architecture)
         except ValueError as error:
             errors.append(f"invalid batch: {error}")
-        examples = examples_of(chunk)
+        examples = examples_of(chunk, experiment.vocab)
         totals.add(examples.denoiser_ids, measure(examples, experiment.vocab))
         denoiser_ids.append(examples.denoiser_ids)
         row_ids.append(examples.rows + n * chunk_rows)

@@ -131,10 +131,10 @@ def rows_of(experiment: Experiment, chunk: Chunk, first_row: int, chosen: np.nda
     """Returns the rows that contain the examples `chosen`.
 
     chunk: rows of the run, of which the first is row `first_row`.
-    chosen: indices into `examples_of(chunk)`, int [n].
+    chosen: indices into the examples of the chunk, int [n].
     number: the number that the first chosen example has on the page.
     """
-    examples, found = examples_of(chunk), []
+    examples, found = examples_of(chunk, experiment.vocab), []
     measured = measure(examples, experiment.vocab)
     for row in np.unique(examples.rows[chosen]):
         of_row = []
@@ -179,9 +179,10 @@ def _sections(experiment: Experiment, batch: Batch, examples: Examples, e: int) 
             continue
         targets = batch[f"{stack}_target_tokens"][row, in_segment]
         scored = batch[f"{stack}_loss_weights"][row, in_segment] > 0
-        if stack == "encoder":
-            found.append(Section("inputs", runs(inputs, scored, tokenizer, is_original=inputs == targets)))
-        if stack == "encoder" or "encoder_input_tokens" in batch:
+        if examples.in_place[e]:
+            shown = examples.inputs.tokens[e, : len(targets)]
+            found.append(Section("inputs", runs(shown, scored, tokenizer, is_original=shown == targets)))
+        if examples.in_place[e] or "encoder_input_tokens" in batch:
             found.append(Section("targets", runs(targets, scored, tokenizer)))
         else:  # decoder_only: inputs and targets alternate in one sequence
             parts = np.split(np.arange(len(targets)), np.flatnonzero(np.diff(scored)) + 1)
@@ -198,7 +199,7 @@ def _token_facts(examples: Examples, counts: dict[str, float], e: int) -> list[s
     hidden, inputs = int(counts["hidden"]), int(counts["inputs"])
     spans = "" if math.isnan(counts["spans"]) else f" in {plural(int(counts['spans']), 'span')}"
     raw = f"raw {plural(int(examples.raw.lengths[e]), 'token')}"
-    if examples.selected is None:
+    if not examples.in_place[e]:
         corrupted = f"corrupted {hidden} ({_percent(hidden, counts['raw'])}){spans}"
         return [raw, f"inputs {inputs}", f"targets {int(counts['targets'])}", corrupted]
     kinds = ", ".join(f"{int(counts[name])} {name}" for name in ("masked", "random", "kept"))

@@ -76,15 +76,17 @@ class Totals:
         sums, examples = self.sums, self.examples
         with np.errstate(divide="ignore", invalid="ignore"):
             values = {"share": examples / examples.sum()}
-            if "masked" in sums:
-                values["selected"] = sums["hidden"] / sums["inputs"]
-                values |= {name: sums[name] / sums["hidden"] for name in ("masked", "random", "kept")}
-            else:
-                values["corrupted"] = sums["hidden"] / sums["raw"]
+            in_place = sums.get("in_place", np.zeros(len(examples))) > 0
+            if in_place.any():
+                of_selected = {name: sums[name] / sums["hidden"] for name in ("masked", "random", "kept")}
+                of_selected = {"selected": sums["hidden"] / sums["inputs"]} | of_selected
+                values |= {name: np.where(in_place, value, np.nan) for name, value in of_selected.items()}
+            if not in_place.all():
+                values["corrupted"] = np.where(in_place, np.nan, sums["hidden"] / sums["raw"])
             values["spans"] = sums["spans"] / examples
             values["span_length"] = sums["hidden"] / sums["spans"]
             values["inputs"] = sums["inputs"] / examples
-            if "masked" not in sums:
+            if not in_place.all():
                 values["targets"] = sums["targets"] / examples
                 if (sums["scored"] != sums["targets"]).any():
                     values["scored"] = sums["scored"] / examples

@@ -210,7 +210,9 @@ def pooled_states(
         "decoder_only": (mode_ids, []),
     }[model.architecture]
     nothing, end = np.zeros(0, np.int32), np.array([vocab.eos], np.int32)
-    examples = [Example(np.array([*before, *text, *after], np.int32), nothing, end) for text in texts]
+    examples = [
+        Example(np.array([*before, *text, *after], np.int32), nothing, end, not model.has_decoder) for text in texts
+    ]
     states = np.zeros((len(texts), model.d_model), np.float32)
     for numbered, shape, rows in LanguageModel(experiment, params, mesh).batches(enumerate(examples)):
         batch = batch_of(experiment, [example for _, example in numbered], shape, rows)

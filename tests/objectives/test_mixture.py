@@ -39,9 +39,9 @@ ROWS = {"clm": CLM_ROW, "s": PREFIX_LM_ROW}
 INVALID = {
     "no mode": (config_of({"clm": {"name": "clm", "weight": 1.0}}), "config field objective.denoisers.clm.mode is mis"),
     "no common architecture": (
-        config_of(ROWS | {"mlm": MLM_ROW}),
+        config_of(ROWS | {"unilm": MLM_ROW | {"name": "unilm", "attention": "bidirectional"}}),
         "objective.denoisers have no model.architecture in common: clm: decoder_only or encoder_decoder; "
-        "s: decoder_only or encoder_decoder; mlm: encoder_only",
+        "s: decoder_only or encoder_decoder; unilm: encoder_only",
     ),
     "unsupported architecture": (
         config_of(ROWS, "encoder_only"),

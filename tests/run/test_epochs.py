@@ -65,7 +65,7 @@ def test_a_run_of_epochs_and_its_continuation(corpus, tmp_path, capsys):
     rows = re.search(rf"steps  {steps}: 2 epochs of (\d+) rows, 8 per step", out)
     assert rows and steps == -(-2 * int(rows[1]) // 8)
     assert f"To sample: python -m train.generate --workdir={tmp_path}" in out
-    assert f"done: {steps} steps" in out and f"For {2 * steps} steps: --config.optimizer.cycles=0-{steps} (" in out
+    assert f"done: {steps} steps" in out
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["step"] == steps
     rate = make_schedule(experiment.optimizer, steps)(steps - 1)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 
 import jax.numpy as jnp
 import numpy as np
@@ -150,11 +149,11 @@ def train_lines(workdir):
     return [line for line in lines if line["split"] == "train"]
 
 
-def test_lines_and_totals_are_those_of_the_batches_of_a_run(ul2, tmp_path, capsys):
+def test_lines_and_totals_are_those_of_the_batches_of_a_run(ul2, tmp_path):
     """A run that reports each step, and one that reports every third and is stopped and continued between two lines."""
     experiment = ul2(1, 6)
     train_and_evaluate(experiment, str(tmp_path / "every"))
-    out, every = capsys.readouterr().out, train_lines(tmp_path / "every")
+    every = train_lines(tmp_path / "every")
     for steps in (4, 6):
         train_and_evaluate(ul2(3, steps), str(tmp_path / "third"))
     third = train_lines(tmp_path / "third")
@@ -183,9 +182,3 @@ def test_lines_and_totals_are_those_of_the_batches_of_a_run(ul2, tmp_path, capsy
         for k, denoiser in enumerate(experiment.denoiser_names):
             assert line[f"example_share/{denoiser}"] == np.mean(ids == k)
             assert line[f"token_share/{denoiser}"] == lengths[ids == k].sum() / lengths.sum()
-    rows = re.findall(r"^ *(\w+) +(0\.\d+) +(0\.\d+) +(0\.\d+)$", out, re.M)  # printed at the end of the run
-    assert [row[0] for row in rows] == list(experiment.denoiser_names)
-    for k, (_, as_set, examples, of_tokens) in enumerate(rows):
-        assert float(as_set) == pytest.approx(1 / 7, abs=1e-4)
-        assert float(examples) == pytest.approx(np.mean(ids == k), abs=1e-4)
-        assert float(of_tokens) == pytest.approx(lengths[ids == k].sum() / lengths.sum(), abs=1e-4)

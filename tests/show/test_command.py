@@ -132,7 +132,7 @@ def test_rows_are_those_of_training(name, documents, corpus):
     page = make_page(experiment, texts, title="", num_examples=40)
     shown = sorted({(row.batch, row.row) for row in page.rows})
     assert shown[:3] == [(0, 0), (0, 1), (0, 2)] and max(row for _, row in shown) == size - 1
-    examples, windows = examples_of(dataset[0]), dataset[0].windows
+    examples, windows = examples_of(dataset[0], experiment.vocab), dataset[0].windows
     assert (examples.denoiser_ids == windows.denoiser_ids).all() and (examples.used <= examples.positions).all()
 
 

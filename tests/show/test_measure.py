@@ -8,12 +8,12 @@ from tests.show.batches import encoder_decoder_chunk
 
 
 def measured(experiment, chunk):
-    counts = measure(examples_of(chunk), experiment.vocab)
+    counts = measure(examples_of(chunk, experiment.vocab), experiment.vocab)
     return {name: values.tolist() for name, values in counts.items()}
 
 
 def test_spans_replaced_by_sentinels(ul2, two_examples):
-    examples = examples_of(two_examples)
+    examples = examples_of(two_examples, ul2.vocab)
     assert examples.rows.tolist() == [0, 0] and examples.segments.tolist() == [1, 2]
     assert measured(ul2, two_examples) == {
         "raw": [5, 4],

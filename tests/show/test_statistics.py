@@ -10,7 +10,7 @@ from tests.show.batches import encoder_decoder_chunk
 def totals_of(experiment, chunks):
     totals = Totals(3)
     for chunk in chunks:
-        examples = examples_of(chunk)
+        examples = examples_of(chunk, experiment.vocab)
         totals.add(examples.denoiser_ids, measure(examples, experiment.vocab))
     return totals
 

@@ -173,7 +173,7 @@ def test_one_model_for_all_variants_is_not_confounded(corpus):
         ({"variants": {"slow": variant(), "b": variant({"data.split_seed": 1})}}, "hold out different text"),
         ({"measures": {"hidden": probe("infilling", "spans.8.exact_match")}}, "measure hidden does not fit: --probe"),
         ({"measures": {"x": probe("nope", "x")}}, "probe='nope' must be continuation"),
-        ({"measures": {"masked": heldout_loss(config="configs/mlm.py")}}, "measure masked does not fit: --config"),
+        ({"measures": {"masked": heldout_loss(config="configs/unilm.py")}}, "measure masked does not fit: --config"),
         ({"measures": {"x": heldout_loss(metric="los")}}, "metric='los' is not in its evaluations: use one of loss"),
         ({"measures": {"x": probe("continuation", "bits_per_bite")}}, "'bits_per_bite' is not a number of --probe"),
         ({"variants": {"slow": variant(), "b": variant({"train.log_every": 3})}}, "slow and b are equal"),

@@ -12,6 +12,7 @@ from objectives.algebra.infilling import Cover
 from objectives.bart import BART
 from objectives.denoising import Denoising
 from objectives.fim import FIM
+from objectives.in_place import InPlace
 from objectives.mlm import MLM
 from objectives.prefix_lm import PrefixLM
 from tests.objectives.helpers import random_keys, vocab
@@ -54,6 +55,10 @@ def examples_of_training(objective, start, stop, monkeypatch):
         monkeypatch.setattr(MLM, "select", lambda *args: selected)
         examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB)
         return examples.inputs.tokens[0, : examples.inputs.lengths[0]], np.zeros(0, np.int32)
+    elif isinstance(objective, InPlace):
+        monkeypatch.setattr(type(objective), "select", lambda *args: (is_hidden[None], None))
+        examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB)
+        return examples.inputs.tokens[0], np.zeros(0, np.int32)
     elif objective.extra_columns or objective.prompting is None or not hides(objective, start, stop):
         return None
     examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB)
@@ -83,7 +88,7 @@ def test_hidden_tokens_are_laid_out_as_in_training(config, monkeypatch):
         if expected is not None:
             inputs, targets = expected
             assert laid_out.inputs.tolist() == inputs.tolist(), name
-            if not isinstance(objective, MLM):
+            if not isinstance(objective, MLM | InPlace):
                 answered = [*laid_out.targets_start, *TEXT[start:stop]]
                 assert targets[: len(answered)].tolist() == answered, name
 
@@ -91,6 +96,11 @@ def test_hidden_tokens_are_laid_out_as_in_training(config, monkeypatch):
 FITS = {  # config -> the probes that fit, where it differs from its objective's rule
     "clm": "continuation exact_match minimal_pairs",
     "multi_token_prediction": "continuation exact_match minimal_pairs",
+    "future_summary": "continuation exact_match minimal_pairs",
+    "hybrid": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
+    "clm_then_mlm": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
+    "clm_then_mlm:clm_100": "continuation exact_match minimal_pairs",
+    "masked_diffusion": "exact_match infilling minimal_pairs pseudo_log_likelihood",
     "prefix_lm": "continuation exact_match minimal_pairs",
     "fim": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "span_corruption": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
