@@ -38,7 +38,7 @@ CODE = {
     "objectives": 2_960,
     "plan": 440,
     "run": 1_170,
-    "show": 900,
+    "show": 920,
     "studies": 2_600,
     "train": 880,
     "workdir": 850,
