@@ -93,7 +93,7 @@ def near_pairs(
 
     Args:
       signatures: of all documents.
-      documents: int64 [n], ascending: the documents that are compared.
+      documents: int64 [n], ascending: the documents that are compared, as of `sharing_a_band`.
       jaccard: the least similarity of a pair.
       most: with how many earlier documents a document may be near-identical and still be compared with later ones. In
         a group of thousands of copies, each is so compared with its first members alone. With most=1, the first of
@@ -103,7 +103,7 @@ def near_pairs(
 
     search = MinHashLSH(num_perm=PERMUTATIONS, params=banding(jaccard))
     pairs: list[tuple[int, int]] = []
-    for document in sharing_a_band(signatures.values, documents, jaccard).tolist():
+    for document in documents.tolist():
         signature = LeanMinHash(seed=1, hashvalues=signatures.values[document], scheme=_SCHEME)
         near = [other for other in search.query(signature) if signatures.similarity(other, document) >= jaccard]
         pairs += [(other, document) for other in near]
@@ -122,12 +122,18 @@ def sharing_a_band(values: np.ndarray, documents: np.ndarray, jaccard: float = J
     bands, rows = banding(jaccard)
     shares = np.zeros(len(documents), bool)
     for band in range(bands):
-        keys = np.zeros(len(documents), np.uint64)
-        for row in range(band * rows, (band + 1) * rows):
-            keys = mix64(keys * GOLDEN ^ values[documents, row])
+        keys = band_keys(values, documents, band, rows)
         _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
         shares |= counts[inverse] > 1
     return documents[shares]
+
+
+def band_keys(values: np.ndarray, documents: np.ndarray, band: int, rows: int) -> np.ndarray:
+    """Returns a hash of the signature values of `documents` in a band of `rows` values, uint64 [n]."""
+    keys = np.full(len(documents), band, np.uint64)
+    for row in range(band * rows, (band + 1) * rows):
+        keys = mix64(keys * GOLDEN ^ values[documents, row])
+    return keys
 
 
 def banding(jaccard: float) -> tuple[int, int]:

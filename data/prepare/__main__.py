@@ -10,8 +10,8 @@ The corpus is read by one process and encoded by --workers others, by default on
 --verify reads all files of the store again and compares them with their checksums. Without this flag, a store of less
 than 256 MiB is verified whenever it is opened, and a larger one once a month on each machine.
 
---beam=ARGUMENTS reads and encodes the documents in a pipeline of Apache Beam, on the machines of its runner, which must
-share the folder --cache_dir: --beam='--runner=DirectRunner --direct_num_workers=4'. The store is the same.
+--beam=ARGUMENTS reads, encodes and compares the documents in pipelines of Apache Beam, on the machines of its runner,
+which must share the folder --cache_dir: --beam='--runner=DirectRunner --direct_num_workers=4'. The store is the same.
 """
 
 import functools
@@ -24,7 +24,7 @@ from command.flags import naming_flags
 from command.program import run_program
 from data.prepare.beam import beam_engine
 from data.prepare.flags import CORPUS_FLAGS, define_corpus_flags, read_corpus
-from data.store.encode import encode_documents
+from data.store.encode import Engine, encode_documents
 from data.store.store import TokenStore, open_or_build
 from data.tokenizers.tokenizer import Tokenizer, make_tokenizer
 from data.windows.corpus_statistics import coverage_warnings, describe_coverage
@@ -40,7 +40,7 @@ flags.DEFINE_string("beam", None, "Prepare with Apache Beam and these arguments,
 def main(argv: list[str]) -> None:
     """Builds the token store, unless it exists, and prints its folder and contents. Raises ConfigError."""
     corpus = read_corpus(_FLAGS, argv, __doc__ or "")
-    engine = functools.partial(encode_documents, workers=_FLAGS.workers)
+    engine = Engine(functools.partial(encode_documents, workers=_FLAGS.workers))
     if _FLAGS.beam is not None:
         engine = beam_engine(_FLAGS.beam)
     with naming_flags(CORPUS_FLAGS):

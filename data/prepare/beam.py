@@ -1,8 +1,9 @@
-"""Pipelines of Apache Beam that read and encode the documents of a corpus that outgrows a machine.
+"""Pipelines of Apache Beam that read, encode and compare the documents of a corpus that outgrows a machine.
 
-Beam is only the engine: its workers encode parts of the corpus into files, as data/store/encode.py does. The machine
-that runs the command appends the parts in order, so the store is the same file by file. The workers must see
-data.cache_dir and the files of the corpus under the same paths.
+Beam is only the engine: its workers encode parts of the corpus into files, as data/store/encode.py does, and find by a
+GroupByKey which documents have a band of their signatures in common (data/duplicates/near.py). The machine that runs
+the command appends the parts in order, so the store is the same file by file. The workers must see data.cache_dir and
+the files of the corpus under the same paths.
 """
 
 import functools
@@ -13,13 +14,14 @@ import re
 import shlex
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from contract.errors import ConfigError
+from data.duplicates.near import PERMUTATIONS, band_keys, banding
 from data.sources.config import CorpusConfig
 from data.sources.files import local_cache
 from data.sources.source import Part, Skipped, Source
@@ -27,12 +29,13 @@ from data.store.encode import Chunk, Engine, chunks_of, encode_in_worker
 from data.tokenizers.tokenizer import Tokenizer
 
 _ARRAYS = ("documents", "tokens", "signatures", "sets")  # of a Chunk
+_BLOCK = 1 << 12  # documents whose bands are computed at once
 
 
 def beam_engine(arguments: str) -> Engine:
     """Returns an Engine whose workers are those of a runner of Beam. Temporary files are in data.cache_dir.
 
-    arguments: of the pipeline, separated by spaces, as in "--runner=FlinkRunner --parallelism=64".
+    arguments: of the pipelines, separated by spaces, as in "--runner=FlinkRunner --parallelism=64".
 
     Raises ConfigError where Apache Beam is not installed, and for arguments that it refuses.
     """
@@ -47,7 +50,7 @@ def beam_engine(arguments: str) -> Engine:
     if extra := sorted(every.keys() - known.keys()):
         raise ConfigError(f"--beam={arguments!r} has the argument --{extra[0]}, which Apache Beam does not know")
     logging.getLogger("apache_beam").setLevel(logging.ERROR)
-    return functools.partial(_encoded, options)
+    return Engine(functools.partial(_encoded, options), functools.partial(_sharing_a_band, options))
 
 
 def _encoded(
@@ -58,12 +61,7 @@ def _encoded(
 
     with tempfile.TemporaryDirectory(dir=local_cache(corpus.cache_dir).absolute(), prefix=".beam-") as folder:
         write = functools.partial(_write_part, folder, corpus, tokenizer.fingerprint)
-        try:
-            with beam.Pipeline(options=options) as pipeline:
-                parts = pipeline | beam.Create(list(enumerate(source.parts)))
-                _ = parts | beam.Reshuffle() | beam.Map(write)
-        except Exception as error:  # with the traceback of the worker in its message
-            raise _in_one_line(error) from error
+        _run(options, beam.Create(list(enumerate(source.parts))), beam.Reshuffle(), beam.Map(write))
         for number in range(len(source.parts)):
             try:
                 yield from _read_part(folder, number, skipped)
@@ -72,6 +70,56 @@ def _encoded(
                     f"Apache Beam's workers wrote no files in {folder}: data.cache_dir must be a folder that they "
                     "share with this machine"
                 ) from None
+
+
+def _sharing_a_band(options: Any, values: np.ndarray, documents: np.ndarray, jaccard: float) -> np.ndarray:
+    """As data/duplicates/near.py's. The workers read the file of `values`, a memory map."""
+    import apache_beam as beam
+
+    path = Path(values.filename).absolute()
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".beam-") as folder:
+        np.save(f"{folder}/documents.npy", documents)
+        _run(
+            options,
+            beam.Create(list(range(0, len(documents), _BLOCK))),
+            beam.FlatMap(functools.partial(_keys, path, f"{folder}/documents.npy", jaccard)),
+            beam.GroupByKey(),
+            beam.FlatMap(_if_several),
+            beam.Distinct(),
+            beam.io.WriteToText(f"{folder}/shared"),
+        )
+        return np.array(
+            sorted(int(d) for path in Path(folder).glob("shared*") for d in path.read_text().split()), np.int64
+        )
+
+
+def _keys(values_path: Path, documents_path: str, jaccard: float, start: int) -> Iterator[tuple[int, int]]:
+    """Yields (hash of a band's values, document) for some documents."""
+    values = np.memmap(values_path, np.uint32, "r").reshape(-1, PERMUTATIONS)
+    documents = np.load(documents_path, mmap_mode="r")[start : start + _BLOCK]
+    bands, rows = banding(jaccard)
+    for band in range(bands):
+        keys = band_keys(values, documents, band, rows).view(np.int64)
+        yield from zip(keys.tolist(), documents.tolist(), strict=True)
+
+
+def _if_several(group: tuple[int, Iterable[int]]) -> list[int]:
+    """Returns the documents that are equal in a band; none where there is one only."""
+    documents = list(group[1])
+    return documents if len(documents) > 1 else []
+
+
+def _run(options: Any, *transforms: Any) -> None:
+    """Runs a pipeline of these transforms. Raises ConfigError, one line, for an error of a worker."""
+    import apache_beam as beam
+
+    try:
+        with beam.Pipeline(options=options) as pipeline:
+            result = pipeline
+            for transform in transforms:
+                result = result | transform
+    except Exception as error:  # with the traceback of the worker in its message
+        raise _in_one_line(error) from error
 
 
 def _in_one_line(error: Exception) -> ConfigError:

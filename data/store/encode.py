@@ -8,12 +8,12 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from contract.errors import ConfigError
-from data.duplicates.near import MAX_DOCUMENTS, MinHasher
+from data.duplicates.near import MAX_DOCUMENTS, MinHasher, sharing_a_band
 from data.sources.config import CorpusConfig
 from data.sources.files import text_digest
 from data.sources.filters import DocumentFilters
@@ -149,15 +149,10 @@ def chunks_of(documents: Iterable[RawDocument]) -> Iterator[tuple[list[RawDocume
         yield chunk, first
 
 
-# Reads a corpus and yields its documents in order, encoded, and counts what is skipped. Raises ConfigError for what
-# cannot be read, and for a worker that was killed. The store does not depend on it.
-Engine = Callable[[Source, CorpusConfig, Tokenizer, Skipped], Iterator[Chunk]]
-
-
 def encode_documents(
     source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, skipped: Skipped, *, workers: int = 1
 ) -> Iterator[Chunk]:
-    """An Engine: encodes documents in `workers` processes, or in this one."""
+    """`Engine.encode` in `workers` processes, or in this one."""
     chunks = chunks_of(source.documents(skipped))
     if workers == 1 or source.num_bytes < _SMALL_BYTES:
         yield from (encode_chunk(corpus, tokenizer, *chunk) for chunk in chunks)
@@ -179,6 +174,19 @@ def encode_documents(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+class Engine(NamedTuple):
+    """Who does the work of data.prepare. The store does not depend on it.
+
+    Attributes:
+      encode: reads a corpus and yields its documents in order, encoded, and counts what is skipped. Raises ConfigError
+        for what cannot be read, and for a worker that was killed.
+      sharing_a_band: as in data/duplicates/near.py.
+    """
+
+    encode: Callable[[Source, CorpusConfig, Tokenizer, Skipped], Iterator[Chunk]] = encode_documents
+    sharing_a_band: Callable[[np.ndarray, np.ndarray, float], np.ndarray] = sharing_a_band
 
 
 def encode_in_worker(corpus: CorpusConfig, fingerprint: str, documents: list[RawDocument], first: int) -> Chunk:

@@ -21,12 +21,12 @@ import numpy as np
 
 from contract.errors import ConfigError
 from contract.rng import GOLDEN, mix64
-from data.duplicates.near import MAX_DOCUMENTS, PERMUTATIONS, Signatures, near_pairs
+from data.duplicates.near import JACCARD, MAX_DOCUMENTS, PERMUTATIONS, Signatures, near_pairs
 from data.sources.config import CorpusConfig
 from data.sources.filters import FilterConfig
 from data.sources.source import Skipped, Source
 from data.store.checksums import file_checksum, sealed
-from data.store.encode import DOCUMENT, Chunk, Engine, encode_documents, num_ids, token_dtype
+from data.store.encode import DOCUMENT, Chunk, Engine, num_ids, token_dtype
 from data.tokenizers.tokenizer import Tokenizer
 
 _STALE_SECONDS = 24 * 3600
@@ -40,7 +40,7 @@ def write_store(
     source: Source,
     corpus: CorpusConfig,
     tokenizer: Tokenizer,
-    engine: Engine = encode_documents,
+    engine: Engine = Engine(),
     *,
     progress: bool = False,
 ) -> None:
@@ -59,11 +59,11 @@ def write_store(
     work.mkdir()
     try:
         with contextlib.closing(_Writer(work, tokenizer)) as writer:
-            chunks = engine(source, corpus, tokenizer, writer.skipped)
+            chunks = engine.encode(source, corpus, tokenizer, writer.skipped)
             for chunk in _with_progress(chunks, source.num_bytes) if progress else chunks:
                 writer.append(chunk)
             writer.close()
-            store = writer.finish(folder.name, source, corpus.filters)
+            store = writer.finish(folder.name, source, corpus.filters, engine)
         try:
             os.rename(store, folder)
         except OSError:
@@ -133,7 +133,7 @@ class _Writer:
         for name, counts in chunk.removed.items():
             self._removed[name] += counts
 
-    def finish(self, name: str, source: Source, filters: FilterConfig) -> Path:
+    def finish(self, name: str, source: Source, filters: FilterConfig, engine: Engine) -> Path:
         """Writes the store to a new folder, which is returned. meta.json is written last.
 
         name: of the store. source, filters: of the corpus. Raises ConfigError where no document of it remains, OSError.
@@ -143,7 +143,7 @@ class _Writer:
             raise ConfigError(self._nothing_left(source.where))
         is_searched = filters.remove_duplicates == "near" or self._num_read <= MAX_DOCUMENTS
         signatures = self._signatures(documents["num_shingles"]) if is_searched else None
-        copies = _copies(documents, _numbered(self._labels)[0], filters, signatures)
+        copies = _copies(documents, _numbered(self._labels)[0], filters, signatures, engine)
         for reason, kind in _REMOVED_AS.items():
             if (chosen := copies == reason).any():
                 self._removed[kind] += chosen.sum(), documents["text_bytes"][chosen].sum()
@@ -155,8 +155,8 @@ class _Writer:
         arrays["duplicate_ids"] = _first_of_each(arrays["text_digests"])
         arrays["near_duplicate_pairs"] = np.zeros((0, 2), np.int64)
         if signatures is not None:
-            pairs = near_pairs(signatures, kept[np.unique(arrays["duplicate_ids"])])
-            arrays["near_duplicate_pairs"] = np.searchsorted(kept, pairs)
+            compared = engine.sharing_a_band(signatures.values, kept[np.unique(arrays["duplicate_ids"])], JACCARD)
+            arrays["near_duplicate_pairs"] = np.searchsorted(kept, near_pairs(signatures, compared))
         store = self._work / "store"
         store.mkdir()
         digest = hashlib.blake2b(digest_size=8)
@@ -225,7 +225,7 @@ class _Writer:
 
 
 def _copies(
-    documents: np.ndarray, label_ids: np.ndarray, filters: FilterConfig, signatures: Signatures | None
+    documents: np.ndarray, label_ids: np.ndarray, filters: FilterConfig, signatures: Signatures | None, engine: Engine
 ) -> np.ndarray:
     """Returns why each of `documents` is to be removed: uint8 [n], a key of _REMOVED_AS, or 0 for one that stays.
 
@@ -245,7 +245,8 @@ def _copies(
     is_first = _first_of_each(keys[compared]) == np.arange(len(compared))
     removed[compared[~is_first]] = 1
     if signatures is not None and filters.remove_duplicates == "near":
-        removed[near_pairs(signatures, compared[is_first], filters.jaccard, most=1)[:, 1]] = 2
+        compared = engine.sharing_a_band(signatures.values, compared[is_first], filters.jaccard)
+        removed[near_pairs(signatures, compared, filters.jaccard, most=1)[:, 1]] = 2
     return removed
 
 

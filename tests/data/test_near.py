@@ -6,7 +6,7 @@ import datasketch
 import numpy as np
 import pytest
 
-from data.duplicates.near import JACCARD, PERMUTATIONS, MinHasher, Signatures, banding, near_pairs
+from data.duplicates.near import JACCARD, PERMUTATIONS, MinHasher, Signatures, banding, near_pairs, sharing_a_band
 
 
 def words(generator, count, vocabulary=5000):
@@ -20,8 +20,9 @@ def signatures_of(texts) -> Signatures:
 
 
 def pairs_of(texts, jaccard=JACCARD, **options):
-    pairs = near_pairs(signatures_of(texts), np.arange(len(texts)), jaccard, **options)
-    return [tuple(pair) for pair in pairs.tolist()]
+    found = signatures_of(texts)
+    candidates = sharing_a_band(found.values, np.arange(len(texts)), jaccard)
+    return [tuple(pair) for pair in near_pairs(found, candidates, jaccard, **options).tolist()]
 
 
 def similarities(texts):

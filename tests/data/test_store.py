@@ -20,7 +20,7 @@ from contract.errors import ConfigError
 from data.sources import open_source
 from data.sources.filters import OFF
 from data.store.checksums import sealed
-from data.store.encode import encode_documents
+from data.store.encode import Engine, encode_documents
 from data.store.write import write_store
 from data.tokenizers.tokenizer import make_tokenizer
 from tests.data.corpus import corpus_config, opened, store_of, write_texts
@@ -79,7 +79,7 @@ def files_of(folder, corpus, workers):
     """The files of a store that `workers` processes encode: name -> contents."""
     folder.parent.mkdir(exist_ok=True)
     source, tokenizer = open_source(corpus), make_tokenizer(corpus)
-    engine = functools.partial(encode_documents, workers=workers)
+    engine = Engine(functools.partial(encode_documents, workers=workers))
     write_store(folder, source, corpus, tokenizer, engine, progress=True)
     assert [path.name for path in folder.parent.iterdir()] == ["store"]
     return {path.name: path.read_bytes() for path in folder.iterdir()}
