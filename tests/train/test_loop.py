@@ -49,8 +49,7 @@ def calls_of_a_run(monkeypatch, tmp_path, **fields):
 
     run = types.SimpleNamespace(
         experiment=experiment,
-        count_windows=None,
-        epoch_tokens=None,
+        train_dataset=types.SimpleNamespace(count_windows=None, epoch_tokens=None),
         train_batches=train_batches,
         to_devices=to_devices,
         train_step=train_step,
