@@ -189,6 +189,9 @@ class Engine(NamedTuple):
     sharing_a_band: Callable[[np.ndarray, np.ndarray, float], np.ndarray] = sharing_a_band
 
 
+THIS_PROCESS = Engine()
+
+
 def encode_in_worker(corpus: CorpusConfig, fingerprint: str, documents: list[RawDocument], first: int) -> Chunk:
     """`encode_chunk` in a worker. Raises ConfigError where its tokenizer is not the one with `fingerprint`."""
     return encode_chunk(corpus, _worker_tokenizer(corpus, fingerprint), documents, first)

@@ -38,7 +38,7 @@ from data.sources import Source, open_source
 from data.sources.config import CorpusConfig
 from data.sources.files import local_cache
 from data.store.checksums import check_files, damaged, read_meta, remember_verified, verify
-from data.store.encode import Engine
+from data.store.encode import THIS_PROCESS, Engine
 from data.store.write import write_store
 from data.tokenizers.tokenizer import Tokenizer
 from files.paths import check_access, check_writable, copy_file, in_bucket, is_file, reason
@@ -137,7 +137,7 @@ def open_or_build(
     *,
     progress: bool = True,
     new_store_dir: str | None = None,
-    engine: Engine = Engine(),
+    engine: Engine = THIS_PROCESS,
     source: Source | None = None,
 ) -> TokenStore:
     """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.

@@ -26,7 +26,7 @@ from data.sources.config import CorpusConfig
 from data.sources.filters import FilterConfig
 from data.sources.source import Skipped, Source
 from data.store.checksums import file_checksum, sealed
-from data.store.encode import DOCUMENT, Chunk, Engine, num_ids, token_dtype
+from data.store.encode import DOCUMENT, THIS_PROCESS, Chunk, Engine, num_ids, token_dtype
 from data.tokenizers.tokenizer import Tokenizer
 
 _STALE_SECONDS = 24 * 3600
@@ -40,7 +40,7 @@ def write_store(
     source: Source,
     corpus: CorpusConfig,
     tokenizer: Tokenizer,
-    engine: Engine = Engine(),
+    engine: Engine = THIS_PROCESS,
     *,
     progress: bool = False,
 ) -> None:
