@@ -7,7 +7,7 @@ import pytest
 
 from contract.errors import ConfigError
 from objectives import PrefixLM, SpanCorruption
-from objectives.objective import RowShape
+from objectives.objective import OutputLengths, RowShape
 from objectives.rows.window_specs import longest_window
 from tests.objectives.helpers import REFERENCE
 from tests.table import small_experiment
@@ -91,3 +91,12 @@ def test_too_few_sentinels_for_several_denoisers_raise_with_a_number_that_suffic
 
 def test_two_examples_per_row_have_windows_for_half_a_row():
     assert window(SpanCorruption(0.15, 3.0, False, "composition"), 1024, 228, examples_per_row=2) == 568
+
+
+def test_targets_one_token_too_long_shorten_the_window_and_longer_ones_are_an_error():
+    """As in T5 at density .5. The error names lengths that fit: 8 inputs have 10 targets, 10 inputs have 12."""
+    row = RowShape("encoder_decoder", inputs_length=10, targets_length=10, examples_per_row=1)
+    assert longest_window(lambda raw: OutputLengths(raw, raw + 1, 2 * raw + 1), row, "x") == 9
+    message = r"set data.targets_length=12 or more, or data.inputs_length=8 or less$"
+    with pytest.raises(ConfigError, match=message):
+        longest_window(lambda raw: OutputLengths(raw, raw + 2, 2 * raw + 2), row, "x")
