@@ -48,7 +48,7 @@ class InPlace(Objective):
 
     @property
     def prompting(self):
-        return FillMasks(self.expected()["selected"], shifted=self.shifted, has_ends=False)
+        return FillMasks(self.expected().get("selected", 0.5), shifted=self.shifted, has_ends=False)
 
     def special_tokens(self, architecture):
         return ("mask",)

@@ -48,4 +48,4 @@ class MaskedDiffusion(InPlace):
         return raw
 
     def expected(self):
-        return {"selected": 0.5, "masked": 1.0, "random": 0.0, "kept": 0.0}
+        return {"masked": 1.0, "random": 0.0, "kept": 0.0}  # the share of a text of n tokens is (n + 1) / (2 n)

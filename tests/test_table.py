@@ -25,7 +25,7 @@ from experiment.experiment import Experiment, make_experiment
 from experiment.objective import make_objective
 from experiment.optimizer import make_optimizer
 from models.transformer import apply, init_params
-from objectives import OBJECTIVES, MaskedDiffusion, Mixture, denoisers_of
+from objectives import OBJECTIVES, Mixture, denoisers_of
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences
 from objectives.losses.cross_entropy import target_side
@@ -231,8 +231,7 @@ def test_an_example_does_not_depend_on_the_other_examples_of_its_batch(objective
 @every_objective
 def test_measured_corruption_rates_agree_with_the_expected_ones(objective):
     """To within 5%, over windows long enough that rounding does not matter; 12%, four standard errors, of 400 rates."""
-    is_uniform = isinstance(objective, MaskedDiffusion) or getattr(objective, "mask_count", "") == "uniform"
-    rel = 0.12 if is_uniform else 0.05
+    rel = 0.12 if getattr(objective, "mask_count", "") == "uniform" else 0.05
     expected, windows = objective.expected(), texts_of("random", (500,) * 400)
     if "selected" in expected:
         examples = result_of(objective, "corrupt", windows)

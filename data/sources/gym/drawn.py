@@ -45,7 +45,7 @@ class Countdown(DrawnTask):
         3,25,7:46=7*3=21,25+21=46     numbers and target; the answer is one equation less than there are numbers
 
     The larger operand is first, and differences and quotients are positive integers. An instance has exactly one such
-    answer. Instances with the same numbers are on the same side of the split.
+    answer, the order of its equations included. Instances with the same numbers are on the same side of the split.
 
     numbers: to combine. largest: the largest of them. target: the largest target.
     """
