@@ -13,10 +13,14 @@ from ml_collections import ConfigDict
 from configs import (
     bart,
     clm,
+    clm_then_mlm,
     deshuffling,
     electra,
     fim,
+    future_summary,
+    hybrid,
     iid_denoising,
+    masked_diffusion,
     mlm,
     multi_token_prediction,
     nsp,
@@ -32,8 +36,9 @@ from configs import (
 
 # The configs that read plain text.
 MODULES = (
-    bart, clm, deshuffling, electra, fim, iid_denoising, mlm, multi_token_prediction, nsp, prefix_lm, simcse,
-    sop, span_corruption, ul2, ul2_baselines, ul2r, unilm,
+    bart, clm, clm_then_mlm, deshuffling, electra, fim, future_summary, hybrid, iid_denoising,
+    masked_diffusion, mlm, multi_token_prediction, nsp, prefix_lm, simcse, sop, span_corruption, ul2,
+    ul2_baselines, ul2r, unilm,
 )  # fmt: skip
 EXPERIMENTS = {module.__name__.removeprefix("configs."): module for module in MODULES}
 
