@@ -93,3 +93,7 @@ def test_a_checksum_depends_on_no_mesh_and_no_number_of_processes():
     expected = sum_of(np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32))
     for sums in run(SHARDED, devices=2, processes=2):
         assert sums == [expected] * 10
+
+
+def test_an_element_of_64_bits_is_two_words():
+    assert module._host_bits(np.array([1, 2**32 + 5], np.int64)).tolist() == [[1, 0], [5, 1]]
