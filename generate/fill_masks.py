@@ -47,15 +47,17 @@ def read_masked_prompt(
 
     max_tokens: the number of masks that are appended to a prompt without masks.
 
-    Raises ConfigError if the prompt has no mask or is longer than a row, and for a run that does not train the
-    prediction of tokens.
+    Raises ConfigError if the prompt has no mask, if it has masks and `max_tokens` is given, if it is longer than a row,
+    and for a run that does not train the prediction of tokens.
     """
     vocab = experiment.vocab
     if experiment.denoisers[0].objective.prompting is None:
         raise not_a_language_model(experiment)
     prompting = masks_prompting(experiment)
     ids = experiment.tokenizer.encode_with_specials(text, prompting.special_tokens(vocab), where=where)
-    if vocab.mask not in ids and max_tokens is not None:
+    if max_tokens is not None:
+        if vocab.mask in ids:
+            raise ConfigError(f"--max_tokens={max_tokens} appends masks, and {where} has masks: remove one of the two")
         ids = np.concatenate([ids, np.full(max_tokens, vocab.mask, np.int32)])
     if vocab.mask not in ids:
         mask = vocab.names()[vocab.mask]

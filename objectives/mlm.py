@@ -65,11 +65,7 @@ class MLM(Objective):
 
     def check(self, field):
         super().check(field)
-        if self.mask_token_rate + self.random_token_rate > 1:
-            raise ConfigError(
-                f"{field}.mask_token_rate={self.mask_token_rate} and {field}.random_token_rate="
-                f"{self.random_token_rate} add up to more than 1; the rest of the selected tokens is kept, so lower one"
-            )
+        check_shown_rates(field, self.mask_token_rate, self.random_token_rate)
         if self.mask_count == "uniform" and self.mask_rate > 0.5:
             raise ConfigError(
                 f"{field}.mask_rate={self.mask_rate} must be 0.5 or less with {field}.mask_count='uniform', whose "
@@ -154,6 +150,18 @@ class MLM(Objective):
     def replaced(self, text: Sequences, keys: np.ndarray, vocab: Vocab, whole: np.ndarray | None = None) -> np.ndarray:
         """bool [E, W]: the positions where `mask` shows [MASK] or a random token."""
         return replaced(keys, self.select(text, keys, vocab, whole), self.mask_token_rate, self.random_token_rate)
+
+
+def check_shown_rates(field: str, mask_rate: float, random_rate: float) -> None:
+    """Raises ConfigError if the probabilities of a mask and of a random token add up to more than 1.
+
+    field: the config field of the objective, for messages.
+    """
+    if mask_rate + random_rate > 1:
+        raise ConfigError(
+            f"{field}.mask_token_rate={mask_rate} and {field}.random_token_rate={random_rate} add up to more than 1; "
+            "the rest of the selected tokens is kept, so lower one"
+        )
 
 
 def maskable(text: Sequences, vocab: Vocab) -> np.ndarray:

@@ -6,9 +6,8 @@ from typing import Annotated
 import numpy as np
 
 from contract import rng
-from contract.errors import ConfigError
 from objectives.in_place import InPlace
-from objectives.mlm import maskable
+from objectives.mlm import check_shown_rates, maskable
 
 _SELECT = 0  # tag of keys; `mask_selected` uses 1 and 2
 
@@ -30,11 +29,7 @@ class MNTP(InPlace):
 
     def check(self, field):
         super().check(field)
-        if self.mask_token_rate + self.random_token_rate > 1:
-            raise ConfigError(
-                f"{field}.mask_token_rate={self.mask_token_rate} and {field}.random_token_rate="
-                f"{self.random_token_rate} add up to more than 1; the rest of the selected tokens is kept, so lower one"
-            )
+        check_shown_rates(field, self.mask_token_rate, self.random_token_rate)
         return []
 
     @property

@@ -30,7 +30,8 @@ def test_a_row_holds_an_instance_of_every_objective(task, tmp_path):
 
 @pytest.mark.parametrize("preset", OBJECTIVES)
 def test_every_objective_has_a_preset(preset):
-    make_experiment(importlib.import_module("configs.gym.mqar").get_config(preset).to_dict())
+    experiment = make_experiment(importlib.import_module("configs.gym.mqar").get_config(preset).to_dict())
+    assert experiment.objective_name == OBJECTIVES[preset]["name"]
 
 
 def test_an_unknown_objective_is_refused():

@@ -5,8 +5,10 @@ import types
 import numpy as np
 import pytest
 
+from contract.errors import ConfigError
 from generate import fill_masks
-from generate.fill_masks import fill_in, first_masks
+from generate.fill_masks import fill_in, first_masks, read_masked_prompt
+from tests.table import small_experiment
 
 MASK = 9
 PROBABILITIES = np.array(
@@ -73,3 +75,10 @@ def test_draws_have_the_models_probabilities_at_temperature_1_and_do_not_depend_
     np.testing.assert_allclose(np.mean(np.array(drawn) == np.arange(8) % 4), 0.925, atol=0.02)
     both = fill([[MASK] * 8, [MASK] * 3], temperature=1.0, order="random", seed=3)
     assert both[0] == drawn[3]
+
+
+def test_masks_are_appended_to_a_prompt_without_masks_alone():
+    experiment = small_experiment("masked_diffusion", "encoder_only")
+    assert read_masked_prompt(experiment, "ab", max_tokens=3)[2:].tolist() == [experiment.vocab.mask] * 3
+    with pytest.raises(ConfigError, match=r"--max_tokens=3 appends masks, and --prompt has masks: remove one"):
+        read_masked_prompt(experiment, "a[MASK]", max_tokens=3)

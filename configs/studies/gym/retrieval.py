@@ -4,7 +4,7 @@
 
 data/sources/gym describes the task.
 
-All pairs are stated; the questions about every second pair are trained on, and those about the others are asked.
+The training text has all pairs, and the questions about every second pair. The test has the other questions.
 """
 
 from configs.studies.base import published

@@ -4,9 +4,9 @@
 
 data/sources/gym describes the task.
 
-Of each fact with one order, one of four wordings is not trained on and is asked, in the order of the training text
-(forward) and in the other (backward). Without random_roll the end of every instance is hidden, as with UL2's x3, and
-never its start.
+For each fact with one order, the training text lacks one of four wordings. The test has the fact in this wording, in
+the order of the training text (forward) and in the other (backward). Without random_roll the end of every instance is
+hidden, as with UL2's x3, and never its start.
 """
 
 from configs.studies.gym.common import BOTH_ORDERS, gym_study

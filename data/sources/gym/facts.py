@@ -1,4 +1,4 @@
-"""The gym's tasks of facts, which are all stated: some questions about them are trained on, and others are asked."""
+"""The gym's tasks of facts. The training text has all facts and some questions about them, the test the others."""
 
 import abc
 import dataclasses
@@ -10,7 +10,7 @@ from data.sources.gym.task import LOWER, UPPER, Instance, Task, names
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _HalfAsked(Task):
-    """All facts are stated, and both questions about every second fact are trained on. The other facts are asked."""
+    """The training text has all facts, and both questions about every second one; the test has the other questions."""
 
     kinds = ("forward", "backward")
 
@@ -58,7 +58,7 @@ class Retrieval(_HalfAsked):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Relationship(_HalfAsked):
-    """Relationship: chains of three, of whose middle both neighbours are asked (Kitouni et al. 2024, arXiv 2406.05183).
+    """Relationship: questions for both neighbors of the middle of a chain (Kitouni et al. 2024, arXiv 2406.05183).
 
         abc>def>ghi  a chain
         +def:ghi     the question for what follows; its prompt is +def:
@@ -84,16 +84,16 @@ class Relationship(_HalfAsked):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reversal(Task):
-    """Reversal: facts that are stated in one order, and asked in this order and in the other (Berglund et al. 2023).
+    """Reversal: facts in one order in training, and questions in this and in the other order (Berglund et al. 2023).
 
         0abc>XYZ     the fact that links abc and XYZ, in the words 0, with abc first; its prompt is 0abc>
         0XYZ<abc     the same fact with XYZ first; its prompt is 0XYZ<
 
     A third of the facts is stated in one order only, a third in the other only, and a third in both.
 
-    Each fact is stated in several ways, which differ in their first character. One of these ways is not trained on for
-    a fact with one order: in it the fact is asked, in the order of the training text ("forward") and in the other
-    ("backward"). The facts with both orders, as in Berglund et al., show that the orders state the same.
+    Each fact is stated in several ways, which differ in their first character. For a fact with one order, the training
+    text lacks one of these ways. The test has the fact in this way, in the order of the training text ("forward") and
+    in the other ("backward"). The facts with both orders, as in Berglund et al., show that the orders state the same.
 
     facts: their number. letters: of a name, which is in one fact only. ways: of stating a fact.
     """
