@@ -14,8 +14,20 @@
 docs/python.md is the tour; cloze/model.py has the methods.
 """
 
-from cloze.model import Model
-from cloze.opening import batches, load, new, train
-from contract.errors import ConfigError
+import importlib.util
+import pathlib
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_PACKAGES = "cluster command configs contract data evaluation experiment files generate huggingface learners models \
+objectives run show train workdir"
+for _name in _PACKAGES.split():
+    # A script's folder is searched first. Its train.py would run here, before an error that names neither file.
+    _found = importlib.util.find_spec(_name)
+    if _found and _found.origin and _ROOT not in pathlib.Path(_found.origin).resolve().parents:
+        raise ImportError(f"{_found.origin} hides cloze's package {_name!r} in {_ROOT}: rename it, or run from elsewhere")
+
+from cloze.model import Model  # noqa: E402
+from cloze.opening import batches, load, new, train  # noqa: E402
+from contract.errors import ConfigError  # noqa: E402
 
 __all__ = ["ConfigError", "Model", "batches", "load", "new", "train"]

@@ -16,8 +16,9 @@ import importlib.util
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from contract.errors import ConfigError
 
@@ -161,8 +162,22 @@ def read_bytes(path: PathLike) -> bytes:
     """Returns the contents of a file. Raises FileNotFoundError if it does not exist."""
     if in_bucket(path):
         return _call("cat_file", path)
-    with open(path, "rb") as file:
+    with open_binary(path) as file:
         return file.read()
+
+
+def open_binary(path: PathLike) -> BinaryIO:
+    """Returns a file of this machine, opened for reading. A FIFO to which no process writes reads as empty.
+
+    Raises OSError as `open` does, and for a device, which may have no end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without O_NONBLOCK a FIFO has to wait
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not os.isatty(descriptor)):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "this is a device: name a file", os.fspath(path))
+    os.set_blocking(descriptor, True)
+    return open(descriptor, "rb")
 
 
 def read_text(path: PathLike, *, errors: str = "strict") -> str:

@@ -17,7 +17,17 @@ from typing import BinaryIO, NamedTuple
 from contract.errors import ConfigError
 from data.sources.config import DEFAULT_CACHE_DIR, CorpusConfig
 from data.sources.source import Part, RawDocument, Skipped, Source, skip_empty
-from files.paths import absolute, check_access, copy_file, find_objects, in_bucket, real_path, reason, version_of
+from files.paths import (
+    absolute,
+    check_access,
+    copy_file,
+    find_objects,
+    in_bucket,
+    open_binary,
+    real_path,
+    reason,
+    version_of,
+)
 
 # The end of a file's name -> the codec of PyArrow. The decompressors of Python's standard library ignore what follows
 # the first stream of a file in some formats.
@@ -235,7 +245,7 @@ def open_contents(file: File) -> BinaryIO:
     """
     codec = _CODECS.get(os.path.splitext(file.name)[1])
     if codec is None:
-        return open(file.path, "rb")
+        return open_binary(file.path)
     import pyarrow  # a second of imports
 
     if not os.path.getsize(file.path):

@@ -1,5 +1,9 @@
 """The Python interface: against train.evaluate, the model's own functions, and each text alone."""
 
+import pathlib
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from run.evaluation import evaluate
 from tests.table import small_config
 from tests.train.small_runs import save_random_run
 
+ROOT = pathlib.Path(__file__).parents[2]
 TEXTS = ["def f(x):", "the quick brown fox", "é", "import os, sys, re"]
 
 
@@ -196,3 +201,17 @@ def test_a_new_model_is_that_of_the_config_and_its_seed():
     assert (embedding[0] == embedding[2]).all() and (embedding[0] != embedding[1]).any()
     assert cloze.new(config, {"model.d_ff": 64}).experiment.model.d_ff == 64
     assert config["model"]["d_ff"] != 64  # the caller's config is unchanged
+
+
+def test_a_file_that_hides_a_package_is_named(tmp_path):
+    (tmp_path / "train.py").write_text("print('ran')")
+    (tmp_path / "script.py").write_text("import cloze")
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=60)
+    assert f"{tmp_path}/train.py hides cloze's package 'train'" in done.stderr and "ran" not in done.stdout
+
+
+def test_the_packages_that_can_be_hidden_are_those_that_are_imported():
+    code = "import cloze, sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"cloze"}
+    assert packages & set(done.stdout.split()) <= set(cloze._PACKAGES.split()) <= packages

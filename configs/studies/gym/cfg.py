@@ -13,4 +13,4 @@ from configs.studies.gym.common import gym_study
 
 def get_study():
     """Returns the study."""
-    return gym_study(__doc__, "cfg", ("clm", "sft", "mlm", "mlm_u"))
+    return gym_study(__doc__, "cfg", ("clm", "mlm_u"), tokens=750_000)

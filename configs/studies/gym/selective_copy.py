@@ -12,4 +12,4 @@ from configs.studies.gym.common import gym_study
 
 def get_study():
     """Returns the study."""
-    return gym_study(__doc__, "selective_copy", ("clm", "span_corruption", "mlm", "mlm_u"))
+    return gym_study(__doc__, "selective_copy", ("clm", "mlm_u"), tokens=1_000_000)
