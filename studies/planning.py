@@ -28,6 +28,7 @@ _SAME_MODEL = re.compile(
 )
 _MOST_STEPS = 2**31
 _COUNTED_BATCHES = 32  # at first, from which the raw tokens of a step are estimated
+_MOST_COUNTED_BATCHES = 5_000  # of larger budgets, the tokens are estimated from these
 
 
 def make_plan(study: Study, overrides: Mapping[str, Any]) -> Plan:
@@ -178,6 +179,8 @@ def _at_most(steps: float) -> int:
 def _steps_of_tokens(batches: Batches, amount: float) -> int:
     """Returns the number of batches, 1 or more, whose raw tokens are nearest to `amount`."""
     per_step = _tokens(batches, 0, _COUNTED_BATCHES) / _COUNTED_BATCHES
+    if amount > per_step * _MOST_COUNTED_BATCHES:
+        return _at_most(amount / (_tokens(batches, 0, _MOST_COUNTED_BATCHES) / _MOST_COUNTED_BATCHES))
     steps = _at_most(amount / per_step)
     total = _tokens(batches, 0, steps)
     while total < amount:
@@ -193,8 +196,9 @@ def _steps_of_tokens(batches: Batches, amount: float) -> int:
 
 
 def _tokens(batches: Batches, first: int, count: int) -> int:
-    """Returns the raw tokens of `count` batches from batch `first` on."""
-    return sum(map(int, batches.count_windows(first, count).raw_tokens))
+    """Returns the raw tokens of `count` batches from batch `first` on; of very many, those at the first ones' rate."""
+    counted = min(count, _MOST_COUNTED_BATCHES)
+    return sum(map(int, batches.count_windows(first, counted).raw_tokens)) * count // counted
 
 
 def _fine_tuning(measure: FineTuning, trained: Experiment, where: str) -> PlannedRun:

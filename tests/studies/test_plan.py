@@ -363,3 +363,11 @@ def test_a_command_has_the_overrides_that_make_the_fields():
     assert arguments[-1] == "--workdir=runs/a"
     given = dict(argument.removeprefix("--config.").split("=", 1) for argument in arguments[4:-1])
     assert resolve("configs/ul2.py", given, "") == fields
+
+
+def test_a_huge_budget_is_counted_at_the_rate_of_the_first_batches(corpus, monkeypatch):
+    monkeypatch.setattr("studies.planning._MOST_COUNTED_BATCHES", 40)
+    study = small_study(corpus, budget=raw_tokens(128e7))
+    run = next(iter(make_plan(study, {}).variants.values())).main
+    assert run.steps == pytest.approx(1e7, rel=0.1)
+    assert run.raw_tokens == pytest.approx(128e7, rel=1e-6)
