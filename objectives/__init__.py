@@ -20,6 +20,7 @@ from objectives.multi_token_prediction import MultiTokenPrediction
 from objectives.nsp import NSP
 from objectives.objective import Denoiser, Objective
 from objectives.prefix_lm import PrefixLM
+from objectives.reverse import Reverse
 from objectives.sft import SFT
 from objectives.simcse import SimCSE
 from objectives.sop import SOP
@@ -42,6 +43,7 @@ OBJECTIVES = {
     "multi_token_prediction": MultiTokenPrediction,
     "nsp": NSP,
     "prefix_lm": PrefixLM,
+    "reverse": Reverse,
     "sft": SFT,
     "simcse": SimCSE,
     "sop": SOP,

@@ -7,6 +7,7 @@ Presets:
   span_corruption         one span, as long as an answer, at the end of an instance
   span_corruption_roll    the same span at a random place (random_roll)
   multi_token_prediction  the next four tokens
+  reverse, reverse_word   the next token, with half of the instances reversed, by tokens or with names kept whole
   mlm, mlm_50             BERT's masks: 15% of the tokens, or 50%
   masked_diffusion        masks for a number of tokens that is drawn for each instance, weighted as a bound
   mlm_u                   masks for a share of the tokens that is drawn for each instance, uniform in [0, 1]
@@ -25,6 +26,7 @@ from configs import (
     mlm,
     multi_token_prediction,
     prefix_lm,
+    reverse,
     sft,
     span_corruption,
 )
@@ -38,6 +40,8 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "span_corruption": _SPANS,
     "span_corruption_roll": _SPANS | {"random_roll": True},
     "multi_token_prediction": multi_token_prediction.get_config().objective.to_dict(),
+    "reverse": reverse.get_config("token").objective.to_dict(),
+    "reverse_word": reverse.get_config("word").objective.to_dict(),
     "mlm": _MLM,
     "mlm_50": _MLM | {"mask_rate": 0.5},
     "masked_diffusion": masked_diffusion.get_config().objective.to_dict(),
