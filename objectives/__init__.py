@@ -25,6 +25,7 @@ from objectives.sft import SFT
 from objectives.simcse import SimCSE
 from objectives.sop import SOP
 from objectives.span_corruption import SpanCorruption
+from objectives.teacherless import Teacherless
 from objectives.unilm import UniLM
 
 OBJECTIVES = {
@@ -48,6 +49,7 @@ OBJECTIVES = {
     "simcse": SimCSE,
     "sop": SOP,
     "span_corruption": SpanCorruption,
+    "teacherless": Teacherless,
     "unilm": UniLM,
 }
 

@@ -3,6 +3,7 @@
 Presets:
   clm                     the next token, of prompt and answer
   sft                     the next token, of the answer alone
+  teacherless             all of the answer at once, from the prompt and masks, read causally
   prefix_lm               the rest of an instance after a random place
   span_corruption         one span, as long as an answer, at the end of an instance
   span_corruption_roll    the same span at a random place (random_roll)
@@ -29,6 +30,7 @@ from configs import (
     reverse,
     sft,
     span_corruption,
+    teacherless,
 )
 
 _SPANS = span_corruption.get_config().objective.to_dict()
@@ -36,6 +38,7 @@ _MLM = {"name": "mlm", **mlm.VARIANTS["bert"]}
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "clm": clm.get_config().objective.to_dict(),
     "sft": sft.get_config().objective.to_dict(),
+    "teacherless": teacherless.get_config().objective.to_dict(),
     "prefix_lm": prefix_lm.get_config().objective.to_dict(),
     "span_corruption": _SPANS,
     "span_corruption_roll": _SPANS | {"random_roll": True},
@@ -68,7 +71,9 @@ def gym(path: str, *, length: int, answer: int, steps: int, batch_size: int = 64
         config.objective = ConfigDict(OBJECTIVES[preset])
         if "span" in preset:
             config.objective.update(noise_density=answer / length, mean_noise_span_length=float(answer))
-        config.data.update(source="gym", path=path, documents="whole" if preset == "sft" else "split")
+        config.data.update(source="gym", path=path, documents="split")
+        if preset in ("sft", "teacherless"):
+            config.data.documents = "whole"
         config.data.update(bidirectional_inputs=preset == "prefix_lm" or "span" in preset, inputs_length=length + 8)
         config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 2})
         config.model.architecture = (
