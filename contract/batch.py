@@ -5,7 +5,7 @@ B rows; S encoder positions, T decoder positions. The names are seqio's, except 
 
 | field | dtype [shape] | architectures | meaning |
 |---|---|---|---|
-| decoder_input_tokens, decoder_target_tokens | int32 [B, T] | decoder-only, encoder-decoder | inputs are targets shifted right within each segment; in a segment that is read in both directions throughout, the targets with some of them hidden, shifted or not |
+| decoder_input_tokens, decoder_target_tokens | int32 [B, T] | decoder-only, encoder-decoder | inputs are targets shifted right within each segment; in a segment that is read in both directions throughout, the targets with some of them hidden, shifted or not; in a causal segment all scored targets may be hidden by one token that is none of its targets |
 | decoder_loss_weights | float32 [B, T] | same | the only field that determines which positions are scored |
 | decoder_segment_ids, decoder_positions | int32 [B, T] | same | segment 0 is padding; positions restart with each segment |
 | decoder_bidirectional_mask | bool [B, T] | decoder-only | True: the position is in the prefix, which the whole segment attends to |
@@ -110,20 +110,42 @@ def _check_shift(batch: Batch) -> None:
     segment_ids = batch["decoder_segment_ids"]
     inside = ((segment_ids != 0) & ~_starts(segment_ids))[:, 1:]
     if "decoder_bidirectional_mask" in batch:
-        inside &= ~in_place(batch)[:, 1:]
+        inside &= ~(_both_directions(batch) | _dummies(batch))[:, 1:]
     shifted = batch["decoder_input_tokens"][:, 1:] == batch["decoder_target_tokens"][:, :-1]
     if not shifted[inside].all():
         raise ValueError("decoder_input_tokens are not decoder_target_tokens shifted right within segments")
 
 
 def in_place(batch: Batch) -> np.ndarray:
-    """bool [B, L]: the segments of a decoder-only batch that are read in both directions throughout.
+    """bool [B, L]: the segments of a decoder-only batch whose inputs hide some of their targets, predicted in place.
 
-    Their targets are predicted in place, and some of them are hidden from the inputs.
+    They are read in both directions throughout, or causally with one token in place of all scored targets.
     """
+    segment_ids = batch["decoder_segment_ids"]
+    with_dummies = np.where(_dummies(batch), segment_ids, -1)
+    reads_dummies = [np.isin(row, of_row) for row, of_row in zip(segment_ids, with_dummies, strict=True)]
+    return _both_directions(batch) | np.stack(reads_dummies)
+
+
+def _both_directions(batch: Batch) -> np.ndarray:
+    """bool [B, L]: the segments that are read in both directions throughout."""
     segment_ids = batch["decoder_segment_ids"]
     causal = np.where(batch["decoder_bidirectional_mask"], 0, segment_ids)
     return np.stack([~np.isin(row, of_row) for row, of_row in zip(segment_ids, causal, strict=True)])
+
+
+def _dummies(batch: Batch) -> np.ndarray:
+    """bool [B, L]: where a segment reads, in place of every scored target, one token that is none of its targets."""
+    segment_ids = batch["decoder_segment_ids"]
+    after_scored = (segment_ids != 0) & ~_starts(segment_ids)
+    after_scored[:, 1:] &= batch["decoder_loss_weights"][:, :-1] > 0
+    found = np.zeros(segment_ids.shape, bool)
+    for row, segments in enumerate(segment_ids):
+        for segment in np.unique(segments[after_scored[row]]):
+            at = after_scored[row] & (segments == segment)
+            read, targets = batch["decoder_input_tokens"][row, at], batch["decoder_target_tokens"][row]
+            found[row] |= at & ((read == read[0]).all() and read[0] not in targets[segments == segment])
+    return found
 
 
 def _starts(segment_ids: np.ndarray) -> np.ndarray:

@@ -60,7 +60,11 @@ flags.DEFINE_float(
 flags.DEFINE_integer("num_samples", Options.num_samples, "Number of answers to each prompt.", flag_values=_FLAGS)
 flags.DEFINE_integer("seed", Options.seed, "Seed of the draws.", flag_values=_FLAGS)
 flags.DEFINE_enum(
-    "order", None, get_args(Order), "Which masks are filled in first. Default: margin.", flag_values=_FLAGS
+    "order",
+    None,
+    get_args(Order),
+    "Which masks are filled in first. Default: margin; once for teacherless.",
+    flag_values=_FLAGS,
 )
 flags.DEFINE_integer(
     "steps", Options.steps, "Steps in which masks are filled in; 0: one mask in each.", flag_values=_FLAGS

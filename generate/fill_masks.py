@@ -103,9 +103,12 @@ def masked_rows(experiment: Experiment, inputs: Sequences, length: int, order: n
     tokens, vocab, num_rows = inputs.tokens, experiment.vocab, len(inputs.lengths)
     token_types = np.zeros_like(tokens) if experiment.model.num_token_types else None
     promptings = [denoiser.objective.prompting for denoiser in experiment.denoisers]
-    shifted = np.full(num_rows, any(isinstance(each, FillMasks) and each.shifted for each in promptings))
+    of_masks = [each for each in promptings if isinstance(each, FillMasks)]
+    shifted = np.full(num_rows, any(each.shifted for each in of_masks))
+    causal = np.full(num_rows, any(each.causal for each in of_masks))
+    hidden = tokens == vocab.mask
     examples = Masked(
-        inputs, tokens, tokens == vocab.mask, token_types=token_types, attention_order=order, shifted=shifted
+        inputs, tokens, hidden, token_types=token_types, attention_order=order, shifted=shifted, causal=causal
     )
     shape = RowShape(experiment.model.architecture, length, 0, 1)
     place = layout.decoder_only if experiment.model.has_decoder else layout.encoder_only

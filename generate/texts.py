@@ -11,7 +11,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
-from generate.fill_masks import Candidate, Order, candidates, fill_in, fills_masks, read_masked_prompt
+from generate.fill_masks import Candidate, Order, candidates, fill_in, fills_masks, masks_prompting, read_masked_prompt
 from generate.prompts import Prompt, max_answer_length, read_prompt
 from generate.sampling import Request, Sampling, generate_answers
 from models.parameters import Params
@@ -30,7 +30,7 @@ class Options:
     top_p: float = 1.0
     num_samples: int = 1
     seed: int = 0
-    order: Order | None = None  # of masks; None: "margin"
+    order: Order | None = None  # of masks; None: that of the objective's prompting
     steps: int = 0  # of masks; 0: one mask in each step
 
     def check(self) -> None:
@@ -161,7 +161,7 @@ def answer_texts(
     """
     tokenizer, vocab, seed = experiment.tokenizer, experiment.vocab, options.seed
     if isinstance(read[0], np.ndarray):
-        order, temperature = options.order or "margin", options.temperature or 0.0
+        order, temperature = options.order or masks_prompting(experiment).order, options.temperature or 0.0
         answers = fill_in(
             experiment,
             params,

@@ -20,10 +20,12 @@ from objectives.multi_token_prediction import MultiTokenPrediction
 from objectives.nsp import NSP
 from objectives.objective import Denoiser, Objective
 from objectives.prefix_lm import PrefixLM
+from objectives.reverse import Reverse
 from objectives.sft import SFT
 from objectives.simcse import SimCSE
 from objectives.sop import SOP
 from objectives.span_corruption import SpanCorruption
+from objectives.teacherless import Teacherless
 from objectives.unilm import UniLM
 
 OBJECTIVES = {
@@ -42,10 +44,12 @@ OBJECTIVES = {
     "multi_token_prediction": MultiTokenPrediction,
     "nsp": NSP,
     "prefix_lm": PrefixLM,
+    "reverse": Reverse,
     "sft": SFT,
     "simcse": SimCSE,
     "sop": SOP,
     "span_corruption": SpanCorruption,
+    "teacherless": Teacherless,
     "unilm": UniLM,
 }
 

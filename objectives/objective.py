@@ -38,6 +38,7 @@ class Masked(NamedTuple):
     labels: np.ndarray | None = None  # int32 [E]
     weights: np.ndarray | None = None  # float32 [E, W], the loss weights of the selected positions; None: 1
     shifted: np.ndarray | None = None  # bool [E], whether a token is predicted where the token before it is read
+    causal: np.ndarray | None = None  # bool [E], whether a decoder reads the example causally; None: in both directions
 
 
 class OutputLengths(NamedTuple):
@@ -90,7 +91,7 @@ class Objective(abc.ABC):
     extra_columns: ClassVar[tuple[str, ...]] = ()  # columns of Windows that `corrupt` takes in addition to tokens
     one_example_per_row: ClassVar[bool] = False  # whether a label or an embedding belongs to the whole row
     has_inputs: ClassVar[bool] = True  # whether there are inputs that a decoder may read bidirectionally
-    in_place: ClassVar[bool] = False  # whether `corrupt` makes Masked examples, which are read in both directions
+    in_place: ClassVar[bool] = False  # whether `corrupt` makes Masked examples, in both directions unless `causal`
     has_attention_order: ClassVar[bool] = False  # whether `corrupt` sets Masked.attention_order
     # With "labels" among extra_columns: the names of the classes, in the order of their ids.
     classes: tuple[str, ...] = ()

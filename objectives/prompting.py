@@ -239,6 +239,8 @@ class FillMasks(Prompting):
     shifted: bool = False
 
     task: ClassVar[Task] = "fill_masks"
+    order: ClassVar[Literal["margin", "once"]] = "margin"  # of the masks, by default (generate/fill_masks.py)
+    causal: ClassVar[bool] = False  # whether a decoder reads the masks causally (Masked.causal)
 
     def lay_out(self, text, vocab):
         return PromptTokens(_ids([vocab.cls, *text, vocab.sep] if self.has_ends else text), _ids([]))
@@ -264,6 +266,25 @@ class FillMasks(Prompting):
     def demonstration(self, tokens, corrupt, vocab):
         count = np.array([max(round(self.mask_rate * len(tokens)), 1)])
         is_masked = rng.choose_mask(np.zeros(1, np.uint64), np.ones((1, len(tokens)), bool), count)[0]
+        return np.where(is_masked, vocab.mask, tokens).astype(np.int32), tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class RespondAtOnce(FillMasks):
+    """The model reads a prompt and a [MASK] for each token of the response, and predicts all of them: teacherless."""
+
+    mask_rate: float = 0.5
+    has_ends: bool = False
+    shifted: bool = True
+
+    order = "once"
+    causal = True
+
+    def hide(self, text, start, stop, vocab):
+        return super().hide(text, start, stop, vocab) if stop == len(text) else None
+
+    def demonstration(self, tokens, corrupt, vocab):
+        is_masked = np.arange(len(tokens)) >= len(tokens) // 2
         return np.where(is_masked, vocab.mask, tokens).astype(np.int32), tokens
 
 

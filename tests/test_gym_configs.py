@@ -16,7 +16,7 @@ from run.corpus import open_corpora
 def test_a_row_holds_an_instance_of_every_objective(task, tmp_path):
     """open_corpora refuses rows that are too short."""
     module, shapes = importlib.import_module(f"configs.gym.{task}"), set()
-    for preset in ("clm", "span_corruption_roll", "prefix_lm", "sft", "mlm_u"):
+    for preset in ("clm", "span_corruption_roll", "prefix_lm", "sft", "teacherless", "mlm_u"):
         config = module.get_config(preset)
         assert config.data.path == task
         if issubclass(TASKS[task], DrawnTask):

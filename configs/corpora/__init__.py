@@ -25,6 +25,7 @@ from configs import (
     multi_token_prediction,
     nsp,
     prefix_lm,
+    reverse,
     simcse,
     sop,
     span_corruption,
@@ -37,8 +38,8 @@ from configs import (
 # The configs that read plain text.
 MODULES = (
     bart, clm, clm_then_mlm, deshuffling, electra, fim, future_summary, hybrid, iid_denoising,
-    masked_diffusion, mlm, multi_token_prediction, nsp, prefix_lm, simcse, sop, span_corruption, ul2,
-    ul2_baselines, ul2r, unilm,
+    masked_diffusion, mlm, multi_token_prediction, nsp, prefix_lm, reverse, simcse, sop, span_corruption,
+    ul2, ul2_baselines, ul2r, unilm,
 )  # fmt: skip
 EXPERIMENTS = {module.__name__.removeprefix("configs."): module for module in MODULES}
 

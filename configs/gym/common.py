@@ -3,10 +3,12 @@
 Presets:
   clm                     the next token, of prompt and answer
   sft                     the next token, of the answer alone
+  teacherless             all of the answer at once, from the prompt and masks, read causally
   prefix_lm               the rest of an instance after a random place
   span_corruption         one span, as long as an answer, at the end of an instance
   span_corruption_roll    the same span at a random place (random_roll)
   multi_token_prediction  the next four tokens
+  reverse, reverse_word   the next token, with half of the instances reversed, by tokens or with names kept whole
   mlm, mlm_50             BERT's masks: 15% of the tokens, or 50%
   masked_diffusion        masks for a number of tokens that is drawn for each instance, weighted as a bound
   mlm_u                   masks for a share of the tokens that is drawn for each instance, uniform in [0, 1]
@@ -25,8 +27,10 @@ from configs import (
     mlm,
     multi_token_prediction,
     prefix_lm,
+    reverse,
     sft,
     span_corruption,
+    teacherless,
 )
 
 _SPANS = span_corruption.get_config().objective.to_dict()
@@ -34,10 +38,13 @@ _MLM = {"name": "mlm", **mlm.VARIANTS["bert"]}
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "clm": clm.get_config().objective.to_dict(),
     "sft": sft.get_config().objective.to_dict(),
+    "teacherless": teacherless.get_config().objective.to_dict(),
     "prefix_lm": prefix_lm.get_config().objective.to_dict(),
     "span_corruption": _SPANS,
     "span_corruption_roll": _SPANS | {"random_roll": True},
     "multi_token_prediction": multi_token_prediction.get_config().objective.to_dict(),
+    "reverse": reverse.get_config("token").objective.to_dict(),
+    "reverse_word": reverse.get_config("word").objective.to_dict(),
     "mlm": _MLM,
     "mlm_50": _MLM | {"mask_rate": 0.5},
     "masked_diffusion": masked_diffusion.get_config().objective.to_dict(),
@@ -64,7 +71,9 @@ def gym(path: str, *, length: int, answer: int, steps: int, batch_size: int = 64
         config.objective = ConfigDict(OBJECTIVES[preset])
         if "span" in preset:
             config.objective.update(noise_density=answer / length, mean_noise_span_length=float(answer))
-        config.data.update(source="gym", path=path, documents="whole" if preset == "sft" else "split")
+        config.data.update(source="gym", path=path, documents="split")
+        if preset in ("sft", "teacherless"):
+            config.data.documents = "whole"
         config.data.update(bidirectional_inputs=preset == "prefix_lm" or "span" in preset, inputs_length=length + 8)
         config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 2})
         config.model.architecture = (

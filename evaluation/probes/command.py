@@ -24,7 +24,7 @@ _FIELDS = {
     "'response'; default: the held-out documents with a prompt. linear: one with 'text' and 'label', of the labelled "
     "texts.",
     "order": "exact_match, masks: which is filled in first: margin, probability, entropy, left_to_right, random or "
-    "once (all together). Default: margin.",
+    "once (all together). Default: margin; once for teacherless.",
     "test": "linear: a JSON-lines file with 'text' and 'label', of the texts that are scored.",
     "labels": "linear: numbers of labelled texts, or all. Default: 100,500,all.",
     "draws": "linear: draws of so many labelled texts. Default: 5.",

@@ -25,7 +25,6 @@ from generate.prompts import check_length, denoisers_with_mode
 from objectives import Denoiser
 from objectives.prompting import FillMasks
 
-_ORDER: Order = "margin"
 _ROWS = 64  # of a batch of texts with masks
 
 
@@ -46,11 +45,12 @@ class ExactMatch(Probe):
     the true tokens before it, so one pass decides. Whether the model then ends the text is not measured.
 
     An encoder fills in a mask for each token of the answer, in the order of `order`, and so knows the answer's length.
+    So does a teacherless model, which was trained on masks alone and fills in all of them at once.
 
     path: the file; None: the held-out documents.
     order: of the masks: the one whose two likeliest tokens differ most in probability first ("margin", Kim et al. 2025,
         arXiv 2502.06768), the one with the likeliest token first ("probability"), from left to right, or all at once.
-        "": "margin".
+        "": "margin", and "once" for a teacherless model.
     """
 
     path: str | None = None
@@ -71,7 +71,7 @@ class ExactMatch(Probe):
     def denoisers(self, experiment):
         """As in the base class; an objective that learns responses to prompts comes first."""
         for denoiser in denoisers_with_mode(experiment, self.mode):
-            if denoiser.objective.prompting.task == "respond":
+            if "prompt_lengths" in denoiser.objective.extra_columns:
                 return {"left": denoiser}
         return super().denoisers(experiment)
 
@@ -90,8 +90,8 @@ class ExactMatch(Probe):
         if not isinstance(denoiser.objective.prompting, FillMasks):
             is_right = _written(model, denoiser, items)
         else:
-            fields["order"] = self.order or _ORDER
-            is_right = _filled_in(model, denoiser, items, self.order or _ORDER)
+            fields["order"] = self.order or denoiser.objective.prompting.order
+            is_right = _filled_in(model, denoiser, items, fields["order"])
         groups = np.array([item.group for item in items])
         fields |= _share(is_right)
         fields["groups"] = {name: _share(is_right[groups == name]) for name in dict.fromkeys(groups.tolist()) if name}

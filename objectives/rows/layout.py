@@ -174,13 +174,14 @@ class DecoderExamples(NamedTuple):
 def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: bool) -> DecoderExamples:
     """Returns examples as decoder-only rows have them.
 
-    Masked examples are read in both directions. bidirectional_inputs: as for `decoder_only`.
+    Masked examples are read in both directions unless they are causal. bidirectional_inputs: as for `decoder_only`.
     """
     if isinstance(examples, Masked):
         lengths = examples.inputs.lengths
         weights = examples.selected.astype(np.float32) if examples.weights is None else examples.weights
         shifted = np.zeros(len(lengths), bool) if examples.shifted is None else examples.shifted
-        return DecoderExamples(examples.inputs, examples.targets, weights, shifted, lengths, examples.labels)
+        prefix = lengths if examples.causal is None else np.where(examples.causal, 0, lengths)
+        return DecoderExamples(examples.inputs, examples.targets, weights, shifted, prefix, examples.labels)
     inputs, targets, labels = examples
     lengths = inputs.lengths + targets.lengths
     filled = valid_positions(lengths, int(lengths.max(initial=0)))
@@ -229,8 +230,8 @@ def decoder_only(
 ) -> Batch:
     """Returns a batch with inputs and targets in one sequence, of which only the targets are scored.
 
-    The rows of Masked examples are read in both directions, and the targets are predicted at their own positions or at
-    those before them (`Masked.shifted`).
+    The rows of Masked examples are read in both directions unless they are causal, and the targets are predicted at
+    their own positions or at those before them (`Masked.shifted`).
 
     bidirectional_inputs: whether the positions that read the start token or an input attend to each other. They are one
     more than the inputs, because the sequence is shifted right (as in seqio's PrefixLMFeatureConverter). If False, the
@@ -280,7 +281,7 @@ def encoder_only(
     """
     if isinstance(examples, InputsTargets):
         examples = _predicted_at_cls(examples, vocab)
-    inputs, targets, selected, token_types, attention_order, labels, weights, shifted = examples
+    inputs, targets, selected, token_types, attention_order, labels, weights, shifted, _ = examples
     runs = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length)
     fields = _encoder_fields(runs, inputs, vocab)
     if shifted is not None and shifted.any():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from contract.batch import FIELDS, check_batch
+from contract.batch import FIELDS, check_batch, in_place
 
 ROW = {
     "decoder_target_tokens": [5, 6, 7, 1, 8, 9, 1, 0, 0, 0],
@@ -45,6 +45,25 @@ def test_the_packed_row_is_a_batch():
 def test_violations(changed, message):
     with pytest.raises(ValueError, match=message):
         check_batch(batch() | changed, "decoder_only")
+
+
+def test_a_causal_segment_may_read_one_token_in_place_of_all_scored_targets():
+    """4 is no target. The first scored target is predicted from the prompt, the others where 4 hides those before."""
+    hidden = batch(
+        decoder_target_tokens=[5, 6, 7, 7, 1, 8, 9, 1, 0, 0],
+        decoder_input_tokens=[0, 5, 6, 4, 4, 0, 8, 9, 0, 0],
+        decoder_loss_weights=[0, 0, 1, 1, 1, 0, 1, 1, 0, 0],
+        decoder_segment_ids=[1, 1, 1, 1, 1, 2, 2, 2, 0, 0],
+        decoder_positions=[0, 1, 2, 3, 4, 0, 1, 2, 0, 0],
+        decoder_bidirectional_mask=[0] * 10,
+    )
+    check_batch(hidden, "decoder_only")
+    assert in_place(hidden).tolist() == [[True] * 5 + [False] * 5]
+    for place, token in ((2, 4), (3, 7), (3, 3)):  # the prompt is hidden, a target is shown, two tokens hide targets
+        changed = hidden["decoder_input_tokens"].copy()
+        changed[0, place] = token
+        with pytest.raises(ValueError, match="are not decoder_target_tokens shifted right"):
+            check_batch(hidden | {"decoder_input_tokens": changed}, "decoder_only")
 
 
 def test_encoder_fields_are_checked_too():

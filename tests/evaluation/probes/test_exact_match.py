@@ -31,6 +31,7 @@ FAMILIES = {  # config -> architecture
     "multi_token_prediction": "decoder_only",
     "fim": "decoder_only",
     "sft": "decoder_only",
+    "teacherless": "decoder_only",
     "prefix_lm": "encoder_decoder",
     "span_corruption": "decoder_only",
     "iid_denoising": "encoder_decoder",
@@ -48,7 +49,7 @@ def cache(tmp_path_factory):
 
 
 def fields_of(config, architecture, cache, task=TASK, **fields):
-    documents = {"sft": "whole"}.get(config, "split")
+    documents = "whole" if config in ("sft", "teacherless") else "split"
     data = {"data__source": "gym", "data__path": task, "data__documents": documents, "data__cache_dir": cache}
     return small_config(config, architecture, **data, **fields)
 
@@ -156,7 +157,8 @@ def test_every_family_of_objectives_is_scored(config, model_of):
     check_probe(ExactMatch(), model.experiment)
     found = ExactMatch().measure(model, corpora)
     assert found["instances"] == 9 and 0 <= found["exact_match"] <= 1 and found["groups"] == {}
-    assert ("order" in found) == (FAMILIES[config] == "encoder_only")
+    assert ("order" in found) == (FAMILIES[config] == "encoder_only" or config == "teacherless")
+    assert found.get("order", "margin") == ("once" if config == "teacherless" else "margin")
     assert found["denoiser"] == {"ul2": "s"}.get(config, found["denoiser"])
 
 

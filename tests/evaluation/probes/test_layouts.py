@@ -15,6 +15,7 @@ from objectives.fim import FIM
 from objectives.in_place import InPlace
 from objectives.mlm import MLM
 from objectives.prefix_lm import PrefixLM
+from objectives.reverse import Reverse
 from tests.objectives.helpers import random_keys, vocab
 from tests.table import CASES, objective_of, small_experiment
 
@@ -30,6 +31,8 @@ DENOISERS = {
 def examples_of_training(objective, start, stop, monkeypatch):
     """Inputs and targets that `objective` makes of TEXT in training where it draws this span alone, or None."""
     is_hidden = (np.arange(20) >= start) & (np.arange(20) < stop)
+    if isinstance(objective, Reverse):
+        objective = dataclasses.replace(objective, reverse_share=0.0)
     if isinstance(objective, Denoising):
         if isinstance(objective, PrefixLM) and stop < len(TEXT):
             return None
@@ -69,7 +72,7 @@ def hides(objective, start, stop):
     return objective.prompting.hide(TEXT, start, stop, VOCAB) is not None
 
 
-SKIPPED = ("nsp", "sop", "unilm", "classification", "simcse", "sft")  # other texts or segments in a row
+SKIPPED = ("nsp", "sop", "unilm", "classification", "simcse", "sft", "teacherless")  # other texts or segments in a row
 
 
 CONFIGS = list(dict.fromkeys(name.partition(":")[0] for name, _ in CASES))
@@ -97,6 +100,7 @@ FITS = {  # config -> the probes that fit, where it differs from its objective's
     "clm": "continuation exact_match minimal_pairs",
     "multi_token_prediction": "continuation exact_match minimal_pairs",
     "future_summary": "continuation exact_match minimal_pairs",
+    "reverse": "continuation exact_match minimal_pairs",
     "hybrid": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "clm_then_mlm": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "clm_then_mlm:clm_100": "continuation exact_match minimal_pairs",
@@ -113,6 +117,7 @@ FITS = {  # config -> the probes that fit, where it differs from its objective's
     "bart:document_rotation": "",
     "deshuffling": "",
     "sft": "exact_match",
+    "teacherless": "exact_match",
     "mlm": "exact_match infilling minimal_pairs pseudo_log_likelihood",
     "nsp": "exact_match infilling minimal_pairs pseudo_log_likelihood",
     "sop": "exact_match infilling minimal_pairs pseudo_log_likelihood",

@@ -16,11 +16,10 @@ from tests.table import CASES, objective_of
 
 UL2 = denoisers_of(objective_of("ul2"), "ul2")
 MODES = ("", "[R]", "[X]")
+OTHERS = ("fim", "reverse", "sft", "classification", "simcse")  # do not join documents
 # Every denoising objective of configs/, some with a mode token and some without, and objectives of other classes.
 NAMES = [
-    name
-    for name, architecture in CASES
-    if architecture == "encoder_decoder" and name.partition(":")[0] not in ("fim", "sft", "classification", "simcse")
+    name for name, architecture in CASES if architecture == "encoder_decoder" and name.partition(":")[0] not in OTHERS
 ]
 TABLE = tuple(
     Denoiser(f"{name}/{denoiser.name}", "x", denoiser.objective, 1.0, MODES[(k + j) % 3], 1.0)
