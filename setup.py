@@ -50,7 +50,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(exclude=["tests*"]),
-    package_data={"studies": ["report.md.jinja"]},
+    package_data={"studies": ["*.md.jinja"]},
     install_requires=[
         "absl-py>=2.1",
         # The oldest that were tried, so that pip keeps an accelerator's JAX that is installed (docs/dependencies.md).

@@ -149,7 +149,8 @@ def _budgeted(
     if steps <= warmup:
         raise ConfigError(
             f"{where}: {budget.amount:,.0f} {budget.unit} are {steps} steps, which optimizer.warmup_steps="
-            f"{warmup} does not fit: raise the budget, or lower train.batch_size or the warm-up"
+            f"{warmup} does not fit: raise --budget, or add --config.optimizer.warmup_steps={steps // 10} or a smaller "
+            "--config.train.batch_size"
         )
     raw_tokens = {seed: _tokens(batches, 0, steps) for seed, batches in by_seed.items()}
     for seed, tokens in raw_tokens.items():

@@ -6,6 +6,7 @@ format: .svg, .png or .pdf. Needs matplotlib: pip install -e '.[plot]'.
 """
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -103,13 +104,19 @@ def drawing(path: str, flag: str = "--out", columns: int = 1, **options: Any) ->
 
 
 def draw_values(
-    path: str, label: str, values: Mapping[str, Values], baseline: str, lines: Mapping[str, float] | None = None
+    path: str,
+    label: str,
+    values: Mapping[str, Values],
+    baseline: str,
+    lines: Mapping[str, float] | None = None,
+    *,
+    width: float = 7.2,
 ) -> None:
     """Draws the values of a measure: the mean over seeds with its interval, and each seed, one row a variant.
 
-    lines: name -> value, such as floors, drawn as dashed lines.
+    lines: name -> value, such as floors, drawn as dashed lines. width: of the figure, in inches.
     """
-    with drawing(path, figsize=(7.2, 1.0 + 0.32 * len(values))) as axes:
+    with drawing(path, figsize=(width, 1.0 + 0.32 * len(values))) as axes:
         for row, of_seeds in enumerate(values.values()):
             found = summarize(of_seeds)
             axes.plot([*of_seeds.values()], [row + 0.28] * len(of_seeds), "o", ms=3.5, mfc="none", color="0.35")
@@ -131,6 +138,26 @@ def draw_values(
         axes.set_ylim(len(values) - 0.4, -0.6)
         axes.set_xlabel(label)
         axes.grid(alpha=0.25)
+
+
+def draw_shares(path: str, shares: Mapping[str, Mapping[str, tuple[float, bool]]]) -> None:
+    """Draws a table of shares, from 0 to 1, as a heat map; its background is white, on dark pages too.
+
+    shares: row -> column -> (share, whether its number is bold).
+    """
+    columns = list(dict.fromkeys(column for row in shares.values() for column in row))
+    grid = [[row.get(column, (np.nan, False))[0] for column in columns] for row in shares.values()]
+    with drawing(path, figsize=(2.6 + 0.55 * len(columns), 1.3 + 0.28 * len(shares))) as axes:
+        axes.imshow(np.ma.masked_invalid(grid), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        for (y, row), (x, column) in itertools.product(enumerate(shares.values()), enumerate(columns)):
+            if column in row:
+                share, is_bold = row[column]
+                colour, weight = "white" if share > 0.5 else "black", "bold" if is_bold else "normal"
+                axes.text(x, y, f"{share:.2f}", color=colour, weight=weight, ha="center", va="center")
+        axes.set_xticks(range(len(columns)), columns, rotation=35, ha="left", rotation_mode="anchor")
+        axes.set_yticks(range(len(shares)), [*shares], parse_math=False)
+        axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+        axes.spines[:].set_visible(False)
 
 
 def draw_losses(path: str, curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]]) -> None:

@@ -41,7 +41,7 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
 
     Raises ConfigError without matplotlib or jinja2.
     """
-    jinja2 = import_report_libraries()
+    import_report_libraries()
     study, figures = results.study, out / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     for old in figures.glob("*.svg"):  # of an earlier report with other figures
@@ -49,25 +49,23 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
     measures = [MeasureText(measure, count_families(study)) for measure in analyse(results)]
     for measure in measures:
         if measure.figure:
-            measure.draw(out)
+            measure.draw(out / measure.figure)
     curves = {name: [vars(run.curve) for run in results.of(name) if run.curve.loss] for name in study.variants}
     curves = {name: found for name, found in curves.items() if found}
     if curves:
         draw_losses(str(figures / "curves.svg"), curves)
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), trim_blocks=False)
-    environment.undefined = jinja2.StrictUndefined
-    environment.filters |= {"text": text, "code": code, "large": large, "fields": fields_text}
     untimed = [measure for measure in measures if not measure.found.is_timed]
     orders = [order for measure in measures for order in published_orders(study, measure.found)]
     swept = dict.fromkeys(run.field for run in results.sweeps)
     sweeps = [SweepText(results, measures[0].found, field) for field in swept]
-    page = environment.get_template("report.md.jinja").render(
+    page = render(
+        "report.md.jinja",
         results=results,
         study=study,
         families=count_families(study),
         untimed=untimed,
         timed=[measure for measure in measures if measure.found.is_timed],
-        headline=_headline(results, [measure.found for measure in untimed], sweeps),
+        headline=headline(results, [measure.found for measure in untimed], sweeps),
         summary=[measure.summary() for measure in untimed if measure.found.pairs],
         problems=[[f"`{p.variant}`", str(p.seed), p.state, text(p.reason)] for p in results.problems],
         confounders=[[f"`{field}`", *map(text, map(str, values))] for field, values in results.confounders.items()],
@@ -76,7 +74,7 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
         orders=[_order_row(order) for order in orders],
         counts=_count(order.verdict for order in orders),
         sweeps=sweeps,
-        variants=[_variant_row(name, results) for name in study.variants],
+        variants=[variant_row(name, results) for name in study.variants],
         values=[
             [
                 f"`{run.variant}`",
@@ -90,11 +88,21 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
         seconds=[_seconds_row(name, results) for name in study.variants if results.of(name)],
     )
     report = out / "report.md"
-    write_text(report, re.sub(r"\n{3,}", "\n\n", visible(page)).strip() + "\n")
+    write_text(report, page)
     return report
 
 
-def _headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[SweepText]) -> str:
+def render(template: str, **values: Any) -> str:
+    """Returns the page of a template of this folder. Raises ConfigError without matplotlib or jinja2."""
+    jinja2 = import_report_libraries()
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), trim_blocks=False)
+    environment.undefined = jinja2.StrictUndefined
+    environment.filters |= {"text": text, "code": code, "large": large, "fields": fields_text}
+    page = environment.get_template(template).render(**values)
+    return re.sub(r"\n{3,}", "\n\n", visible(page)).strip() + "\n"
+
+
+def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[SweepText]) -> str:
     """Returns the sentences that a reader of nothing else must read."""
     said, complete = [], len(results.outcomes)
     if names := ", ".join(f"`{field}`" for field in results.confounders):
@@ -138,7 +146,7 @@ def _order_row(order: Order) -> list[str]:
     return [*cells, with_interval(order.ours), probability(order.ours.corrected), text(here), order.verdict]
 
 
-def _variant_row(name: str, results: Results) -> list[str]:
+def variant_row(name: str, results: Results) -> list[str]:
     """Returns how a variant trains, and the means over its runs."""
     study, runs = results.study, results.of(name)
     totals = [

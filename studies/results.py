@@ -260,12 +260,15 @@ class StudyFolder:
                 "restore it, or add --mixed_code, and the report names the runs of each"
             )
 
-    def study_file(self) -> StudyFile:
-        """Returns the contents of study.json. Raises ConfigError if the folder is not that of a study."""
+    def study_file(self, remedy: str = _OTHER_OUT) -> StudyFile:
+        """Returns the contents of study.json. Raises ConfigError if the folder is not that of a study.
+
+        remedy: what to do about a damaged file.
+        """
         file = self.path / "study.json"
         if not file.exists():
             raise ConfigError(f"--out={self.path} is not the folder of a study: run the study without --report first")
-        return _read(StudyFile, file, remedy=_OTHER_OUT)
+        return _read(StudyFile, file, remedy=remedy)
 
     def begin_training(self, job: Job, code: str) -> None:
         """Records the digest of the code that trains, or continues to train, the run of a job."""

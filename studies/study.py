@@ -12,7 +12,7 @@ from contract.errors import ConfigError
 from experiment.config import from_mapping
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
-_RESERVED = ("main", "start", "sweep")  # what study.json names next to the fine-tunings of measures
+RESERVED = ("main", "start", "sweep")  # what study.json names next to the fine-tunings of measures
 _MOST_SEEDS = 1000  # a run after a start and the runs of a sweep have the seeds from here on
 # Fields that the study sets -> what sets them.
 _SET_BY_STUDY = {
@@ -146,7 +146,7 @@ def make_study(fields: Mapping[str, Any], path: str) -> Study:
         _refuse(bool(own), where, f"variant {', '.join(own)} and the study both have a sweep: remove one")
         swept = {name: dataclasses.replace(each, sweep=study.sweep) for name, each in study.variants.items()}
         study = dataclasses.replace(study, variants=swept)
-    _check(study, where)
+    check_study(study, where)
     return study
 
 
@@ -178,8 +178,8 @@ def _check_size(study: Study, where: str) -> None:
     _refuse(not 0 < amount < math.inf, where, f"the budget, {amount}, must be above 0 and finite")
 
 
-def _check(study: Study, where: str) -> None:
-    """Raises ConfigError for a study that cannot work, as far as its own fields show it."""
+def check_study(study: Study, where: str) -> None:
+    """Raises ConfigError, which begins with `where`, for a study that cannot work, as far as its own fields show it."""
     for kind, names in (("variant", study.variants), ("measure", study.measures)):
         for name in names:
             message = f"{kind} {name!r} must have lower-case letters, digits and underscores only"
@@ -196,7 +196,7 @@ def _check(study: Study, where: str) -> None:
         message = f"measure {name}: success_rate needs a measure of quality and a finite at"
         _refuse("success_at" in fields and no_success, where, message)
         message = f"measure {name!r} must have another name: study.json has a run or a field of this name"
-        _refuse(name in _RESERVED, where, message)
+        _refuse(name in RESERVED, where, message)
         check_overrides({"data.heldout"} & fields.get("overrides", {}).keys(), f"{where}: measure {name}")
         only = fields.get("only") or tuple(study.variants)
         is_wrong = study.baseline not in only or len(only) == 1 or not {*only} <= study.variants.keys()

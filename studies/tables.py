@@ -22,15 +22,15 @@ class MeasureText:
         """The path of its figure; "" where no run has a value."""
         return f"figures/{self.found.name}.svg" if any(self.found.values.values()) else ""
 
-    def draw(self, out: pathlib.Path) -> None:
-        """Draws the values, with floors and the value at which a run succeeds, to the folder `out`."""
+    def draw(self, path: pathlib.Path, *, width: float = 7.2) -> None:
+        """Draws the values, with floors and the value at which a run succeeds. width: of the figure, in inches."""
         found = self.found
         means = {floor: summarize_floor(value).mean for floor, value in found.floors.items()}
         lines = {floor: mean for floor, mean in means.items() if mean is not None}
         if found.is_success_rate:
             lines["success"] = found.fields["success_at"]
         label = f"{found.name} ({found.better} is better)"
-        draw_values(str(out / self.figure), label, found.values, found.baseline, lines)
+        draw_values(str(path), label, found.values, found.baseline, lines, width=width)
 
     @property
     def description(self) -> str:

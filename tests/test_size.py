@@ -39,7 +39,7 @@ CODE = {
     "plan": 440,
     "run": 1_170,
     "show": 920,
-    "studies": 2_600,
+    "studies": 2_820,
     "train": 880,
     "workdir": 850,
 }
@@ -51,8 +51,8 @@ MORE_FILES = {
     "configs/studies/gym": 14,
     "models": 16,
     "objectives": 28,
-    "studies": 17,
-    "train": 18,
+    "studies": 18,
+    "train": 19,
 }
 
 

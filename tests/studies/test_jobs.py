@@ -18,6 +18,8 @@ from configs.studies.base import fine_tuning, heldout_loss, probe, throughput, v
 from contract.errors import ConfigError
 from studies import jobs, results
 from studies.__main__ import main
+from studies.analysis import analyse
+from studies.board import read_study
 from studies.jobs import chosen_values, do_job
 from studies.measures import finished_lines
 from studies.plan import Job
@@ -114,6 +116,20 @@ def test_an_outcome_has_floors_and_margins(finished):
     assert first["floors"]["accuracy"].keys() == {"majority class"}
     assert first["floors"]["macro_f1"].keys() == {"class frequencies"}
     assert first["floors"] == outcomes["fast-seed1"]["floors"]  # they depend on the text alone
+
+
+def test_the_board_reads_a_folder_without_its_runs_as_the_report_does(finished, tmp_path):
+    study, out = finished
+    kept = tmp_path / "kept"
+    shutil.copytree(out / "outcomes", kept / "outcomes")
+    shutil.copy(out / "study.json", kept)
+    there = StudyFolder(out).study_file()
+    of_plan = StudyFolder(out).results(make_plan(load_study(str(study)), there.overrides), "", there.overrides)
+    read = read_study(str(kept))
+    for field in ("outcomes", "problems", "sweeps", "confounders", "scratch", "scratch_of"):
+        assert getattr(read, field) == getattr(of_plan, field), field
+    assert len(read.outcomes) == 4 and len(read.scratch) == 2
+    assert "no pre-training" in {floor for found in analyse(read) for floor in found.floors}
 
 
 def test_fine_tunings_without_pretraining_are_outcomes_of_their_own(finished):

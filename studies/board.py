@@ -1,0 +1,293 @@
+"""Writes one page about finished studies: python -m train.board --studies=DIR [DIR ...] --hardware=TEXT --out=FILE.md
+
+    python -m train.board --studies='docs/results/gym_*' --hardware='2 cores of a Xeon 8481C' --out=docs/board.md
+
+DIR, or a glob, is --out of a finished python -m train.ablate, or a folder with its study.json and outcomes/. Writes
+FILE.md; pictures of its columns in the folder FILE; and FILE.svg, the share of exact answers by objective and task, if
+a study has that measure. Needs matplotlib and jinja2: pip install -e '.[plot]'.
+"""
+
+import dataclasses
+import glob
+import os
+import shlex
+import statistics
+import sys
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from command.flags import override_flags, parse_flags, run_command
+from contract.errors import ConfigError
+from files.atomic import check_output, read_json, write_text
+from studies.analysis import Measured, analyse, count_families
+from studies.markdown import NONE, decimals_for, number, probability, text
+from studies.measures import make_measure
+from studies.plan import Job, Plan, PlannedRun, VariantPlan
+from studies.plot import draw_shares
+from studies.report import headline, import_report_libraries, render, variant_row
+from studies.results import Results, StudyFile, StudyFolder
+from studies.statistics import summarize
+from studies.study import RESERVED, check_study
+from studies.tables import MeasureText, SweepText
+
+_FLAGS = flags.FlagValues()
+_STUDIES = flags.DEFINE_list("studies", [], "Folders of finished studies, or globs.", flag_values=_FLAGS)
+_OUT = flags.DEFINE_string("out", None, "File to write, .md.", _FLAGS, required=True)
+_HARDWARE = flags.DEFINE_string("hardware", None, "What the runs were trained on, in words.", _FLAGS, required=True)
+_MARK = "<!-- Written by python -m train.board. -->"  # the first line of a board, which the command may replace
+_WIDTH = 4.2  # of a column's picture, in inches
+_ROOT = Path(__file__).parent.parent
+
+
+def main() -> None:
+    """Reads the command line and writes the page."""
+    names = [*parse_flags(_FLAGS, __doc__, positional=True)]
+    names = _STUDIES.value + names
+    if not names:
+        raise ConfigError("--studies is missing: name folders of finished studies, --out of python -m train.ablate")
+    if not _HARDWARE.value.strip():
+        raise ConfigError("--hardware is empty: say what the runs were trained on, such as '2 cores of a Xeon 8481C'")
+    import_report_libraries()
+    check_board(_OUT.value)
+    folders = list(dict.fromkeys(os.path.normpath(one) for name in names for one in sorted(glob.glob(name)) or [name]))
+    by_name: dict[str, str] = {}
+    for folder in folders:
+        name = Path(os.path.abspath(folder)).name
+        if name in by_name:
+            raise ConfigError(
+                f"--studies: {by_name[name]} and {folder} have one name, {name}: rename one of the folders"
+            )
+        by_name[name] = folder
+    command = shlex.join(["python", "-m", "train.board", *sys.argv[1:]])
+    write_board(
+        {name: read_study(folder) for name, folder in by_name.items()}, by_name, _HARDWARE.value, _OUT.value, command
+    )
+    print(f"written to {_OUT.value}")
+
+
+def check_board(out: str) -> None:
+    """Raises ConfigError unless a board can be written to `out`: a new file, or an earlier board, with its pictures."""
+    path = Path(out)
+    if path.suffix != ".md":
+        raise ConfigError(f"--out={out} must end in .md")
+    check_output(out)
+    for folder in path.resolve().parents:
+        if (folder / "study.json").is_file():
+            raise ConfigError(f"--out={out} is in the folder of the study {folder}: name a file outside it")
+    is_board = path.is_file() and path.read_text(encoding="utf-8", errors="replace").startswith(_MARK)
+    others = [other for other in (path, path.with_suffix(".svg"), path.with_suffix("")) if other.exists()]
+    if others and not is_board:
+        raise ConfigError(f"--out={out} would replace {others[0]}, which is of no board: name another file")
+
+
+def read_study(path: str) -> Results:
+    """Returns what the runs of the finished study in the folder `path` gave, without its configs and its corpus.
+
+    Raises ConfigError, one line, if the folder is not that of a study, and for runs that are damaged or not finished.
+    """
+    folder, remedy = StudyFolder(path), "restore it, or leave the study out"
+    if not (folder.path / "study.json").is_file():
+        raise ConfigError(f"--studies={path} has no study.json: name the folder of a study, --out of train.ablate")
+    there = folder.study_file(remedy)
+    check_study(there.study, str(folder.path / "study.json"))
+    try:
+        results = folder.results(_plan(there, folder, remedy), _command(there, path), there.overrides)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{folder.path / 'study.json'} is damaged: {error!r}: {remedy}") from error
+    for run in [*results.problems, *results.sweeps]:
+        if run.state not in ("complete", "diverged"):
+            name = Job(run.variant, run.seed, run.field, run.value).name
+            raise ConfigError(
+                f"--studies={path} is not finished: {name} is {run.state}: {run.reason}: finish it with "
+                f"python -m train.ablate --out={path}, or leave it out"
+            )
+    return results
+
+
+def _plan(there: StudyFile, folder: StudyFolder, remedy: str) -> Plan:
+    """Returns the plan from which the study's runs came, as far as study.json and the outcomes have it."""
+    outcomes = [read_json(file, remedy=remedy) for file in sorted((folder.path / "outcomes").glob("*.json"))]
+    digests = {bool(one["field"]): one["heldout_digest"] for one in outcomes if one.get("heldout_digest")}
+
+    def planned(fields: dict[str, Any]) -> PlannedRun:
+        return PlannedRun(config="", fields=fields, raw_tokens=0, flops=0)
+
+    variants = {
+        name: VariantPlan(
+            name=name,
+            start=planned(runs["start"]) if runs["start"] else None,
+            main=planned(runs["main"]),
+            fine_tunings={measure: planned(fields) for measure, fields in runs.items() if measure not in RESERVED},
+            sweep={field: tuple(values) for field, values in runs["sweep"].items()},
+            heldout_digest=digests.get(False, ""),
+            validation_digest=digests.get(True, ""),
+        )
+        for name, runs in {name: there.runs[name] for name in there.study.variants}.items()
+    }
+    return Plan(there.study, variants, {name: make_measure(name, of) for name, of in there.study.measures.items()})
+
+
+def _command(there: StudyFile, path: str) -> str:
+    """Returns the command that repeats a study. The file is one of configs/studies if its name is."""
+    study, found = there.study, sorted((_ROOT / "configs" / "studies").rglob(f"{there.study.name}.py"))
+    file = found[0].relative_to(_ROOT).as_posix() if found else f"{study.name}.py"
+    flags = [f"--study={file}", f"--out=studies/{Path(os.path.abspath(path)).name}", f"--seeds={study.seeds}"]
+    flags += [f"--budget={study.budget.amount:g}", *override_flags(there.overrides)]
+    return shlex.join(["python", "-m", "train.ablate", *flags])
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyText:
+    """A study on the board, as Markdown. report, figures: links from the page; figures: measure -> link."""
+
+    name: str
+    results: Results
+    report: str = ""
+    figures: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def measures(self) -> list[MeasureText]:
+        """The measures of the study."""
+        return [MeasureText(found, count_families(self.results.study)) for found in analyse(self.results)]
+
+    @property
+    def headline(self) -> str:
+        """That of the study's report."""
+        untimed = [one.found for one in self.measures if not one.found.is_timed]
+        swept = dict.fromkeys(run.field for run in self.results.sweeps)
+        return headline(self.results, untimed, [SweepText(self.results, untimed[0], field) for field in swept])
+
+    @property
+    def header(self) -> list[str]:
+        """The header of the table."""
+        measures = [f"`{one.found.name}` ({one.found.better})" for one in self.measures]
+        return ["objective", "parameters", *measures, "FLOPs", "raw tokens", "minutes a run"]
+
+    def rows(self) -> list[list[str]]:
+        """Returns the table: a row a variant, and a row a floor."""
+        columns = [{row[0]: _cell(one.found, row) for row in one.rows()} for one in self.measures]
+        totals = {row[0]: row for row in (variant_row(name, self.results) for name in self.results.study.variants)}
+        rows = []
+        for name in dict.fromkeys([*totals, *(name for column in columns for name in column)]):
+            _, _, _, params, _, tokens, flops = totals.get(name, [NONE] * 7)
+            seconds = [run.seconds for run in self.results.of(name.strip("`")) if name in totals]
+            minutes = statistics.fmean(seconds) / 60 if seconds else None
+            shown = name + " (baseline)" * (name == f"`{self.results.study.baseline}`")
+            cells = [column.get(name, NONE) for column in columns]
+            rows.append([shown, params, *cells, flops, tokens, number(minutes, decimals_for(minutes or 0, 2))])
+        return rows
+
+    def summary(self) -> list[list[str]]:
+        """Returns the rows of the first table: one for each measure of quality."""
+        rows, confounded = [], " (**confounded**)" * bool(self.results.confounders)
+        for found in (one.found for one in self.measures if not one.found.is_timed):
+            kinds = {name: found.kind(pair) for name, pair in found.to_baseline.items()}
+            beyond = [f"`{name}` {kind}" for name, kind in kinds.items() if kind in ("better", "worse")]
+            tests = [pair.corrected for pair in found.to_baseline.values() if pair.corrected is not None]
+            said = f"nothing follows: {found.nothing_follows}" if found.nothing_follows else ""
+            said = "each on its own objective: not compared" if found.is_own else said
+            best = ", ".join(f"`{name}`" + " (baseline)" * (name == found.baseline) for name in _best(found))
+            cells = [
+                text(said) or best or "all are equal",
+                ", ".join(beyond) or "none",
+                probability(min(tests, default=None)),
+            ]
+            rows.append([text(self.name) + confounded, f"`{found.name}` ({found.better})", *cells])
+        return rows
+
+    @property
+    def recorded(self) -> str:
+        """What the outcomes say about the machine: each device, and each kind of processor with its cores."""
+        found = [run.environment.get(name) for name in ("device", "machine") for run in self.results.outcomes]
+        return "; ".join(filter(None, dict.fromkeys(found))) or "no machine"
+
+    @property
+    def commands(self) -> str:
+        """The commands of the first complete run of each variant."""
+        firsts = [runs[0] for name in self.results.study.variants if (runs := self.results.of(name))]
+        return "\n".join(command for run in firsts for command in run.commands)
+
+    def shares(self) -> dict[str, dict[str, tuple[float, bool]]]:
+        """Returns title -> variant -> the mean of exact answers, and whether it is better than the baseline's.
+
+        The measure is that of the study's success rate, otherwise its first of exact answers; {} if it has none.
+        """
+        exact = [one.found for one in self.measures if one.found.fields.get("probe") == "exact_match"]
+        if not exact:
+            return {}
+        found = next((one for one in exact if one.is_success_rate), exact[0])
+        metric = found.fields["metric"]  # a success rate is of values that another measure may show, as "exact"
+        name = next(
+            (one.name for one in exact if one.fields["metric"] == metric and not one.is_success_rate), found.name
+        )
+        remarks = ["confounded"] * bool(self.results.confounders) + ["nothing follows"] * bool(found.nothing_follows)
+        better = {name for name, pair in found.to_baseline.items() if found.kind(pair) == "better"}
+        means = {name: summarize(values).mean for name, values in found.values.items()}
+        cells = {name: (mean, name in better) for name, mean in means.items() if mean is not None}
+        return {": ".join([self.name, ", ".join([name, *remarks])]): cells}
+
+
+def _cell(found: Measured, row: Sequence[str]) -> str:
+    """Returns what a row of a measure's table says, in one cell: its level, and the verdict against the baseline."""
+    level, p, verdict = row[1], row[-2], row[-1]
+    if verdict == "floor":
+        return row[2] if found.is_success_rate else level
+    p = f", p {p if p.startswith(chr(92)) else f'= {p}'}" if p != NONE else ""
+    return level if verdict == NONE else f"{level}; {verdict}{p}"
+
+
+def _best(found: Measured) -> list[str]:
+    """Returns the variants with the best mean, or with the most seeds that succeed; [] if all are equal."""
+    levels: dict[str, float] = {name: good / runs for name, (good, runs) in found.counts.items() if runs}
+    if not found.is_success_rate:
+        means = {name: summarize(values).mean for name, values in found.values.items()}
+        levels = {name: mean for name, mean in means.items() if mean is not None}
+    choose = max if found.better == "higher" or found.is_success_rate else min
+    best = [name for name, level in levels.items() if level == choose(levels.values())]
+    return best if len(best) < len(levels) else []
+
+
+def write_board(
+    studies: Mapping[str, Results], folders: Mapping[str, str], hardware: str, out: str, command: str
+) -> None:
+    """Writes the page `out` and its pictures. studies: name -> results. folders: name -> that of the study.
+
+    hardware: what the runs were trained on. command: that writes this page. Equal arguments give equal files.
+    """
+    page, pictures = Path(out), Path(out).with_suffix("")
+    pictures.mkdir(exist_ok=True)
+    for old in pictures.glob("*.svg"):  # of an earlier board with other studies
+        old.unlink()
+    page.with_suffix(".svg").unlink(missing_ok=True)
+    texts = []
+    for name, results in studies.items():
+        figures = {}
+        for measure in StudyText(name, results).measures:
+            if measure.figure:
+                figure = pictures / f"{name}-{measure.found.name}.svg"
+                measure.draw(figure, width=_WIDTH)
+                figures[measure.found.name] = urllib.parse.quote(f"{pictures.name}/{figure.name}")
+        report, here = Path(folders[name], "report.md").resolve(), page.resolve().parent
+        link = report.relative_to(here).as_posix() if report.is_file() and report.is_relative_to(here) else ""
+        texts.append(StudyText(name, results, urllib.parse.quote(link), figures))
+    shares = {title: of for one in texts for title, of in one.shares().items()}
+    if shares:
+        draw_shares(str(page.with_suffix(".svg")), shares)
+    board = render(
+        "board.md.jinja",
+        mark=_MARK,
+        summary=[row for one in texts for row in one.summary()],
+        shares=urllib.parse.quote(f"{page.stem}.svg") if shares else "",
+        studies=texts,
+        hardware=hardware,
+        command=command,
+    )
+    write_text(page, board)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,178 @@
+"""The board: its tables by hand, from folders with outcomes, what is refused first, and foreign text."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from configs.studies.base import heldout_loss, probe, raw_tokens, study, success_rate, throughput, variant
+from contract.errors import ConfigError
+from studies import board
+from studies.measures import make_measure
+from studies.plan import Plan, PlannedRun, VariantPlan, jobs_of
+from studies.results import Outcome, StudyFolder
+from studies.study import make_study
+from tests.studies.test_report import make_outcome
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
+
+EXACT = probe("exact_match", "exact_match", better="higher")
+MEASURES = {"loss": heldout_loss(config="configs/mlm.py"), "solved": success_rate(EXACT, at=0.9), "speed": throughput()}
+LOSSES = {"clm": [2.00, 2.10, 2.20], "roll": [1.501, 1.600, 1.699], "mlm": [2.02, 2.07, 2.21]}
+SHARES = {"clm": [0.0, 0.0, 0.1], "roll": [1.0, 1.0, 0.7], "mlm": [0.0, 0.1, 0.1]}
+
+
+def write_study(folder, layers=2, floor=3.0, name="retrieval", **changes):
+    """Writes the folder of a finished study that no run gave. layers: of the baseline; all others have 2."""
+    fields = dict(
+        question="Which <objective>?",
+        config="configs/clm.py",
+        baseline="clm",
+        variants={name: variant() for name in LOSSES},
+        budget=raw_tokens(1e6),
+        measures=MEASURES,
+        seeds=3,
+    )
+    made = make_study(study(**fields | changes), f"{name}.py")
+    mains = {
+        name: {"model": {"architecture": "decoder_only", "num_layers": layers if name == "clm" else 2}}
+        for name in LOSSES
+    }
+    variants = {
+        name: VariantPlan(name=name, main=PlannedRun("", main, 0, 0.0), fine_tunings={}, heldout_digest="aa")
+        for name, main in mains.items()
+    }
+    plan = Plan(made, variants, {name: make_measure(name, of) for name, of in made.measures.items()})
+    there = StudyFolder(folder)
+    there.begin(plan, {"data.path": "my text"})
+    for job in jobs_of(plan):
+        values = {"loss": LOSSES[job.variant][job.seed], "solved": SHARES[job.variant][job.seed], "speed": 100.0}
+        outcome = make_outcome(job.variant, job.seed, values, config_digest=plan.config_digest(job, {}))
+        there.write(
+            job, Outcome(**vars(outcome) | {"floors": {"loss": {"unigram": floor}}, "code": "a", "measured_by": "a"})
+        )
+    return there.path
+
+
+def run(monkeypatch, out, *folders, hardware="2 cores of a | machine"):
+    argv = ["train.board", f"--studies={folders[0]}", *map(str, folders[1:]), f"--hardware={hardware}", f"--out={out}"]
+    monkeypatch.setattr("sys.argv", argv)
+    board.main()
+    return out.read_text()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_study(tmp_path / "studies" / "gym_facts")
+
+
+def test_tables_by_hand(folder, tmp_path, monkeypatch):
+    page = run(monkeypatch, tmp_path / "board.md", folder)
+    # As in test_report: Dunnett's p is 0.0015, three times that for three measures. Seconds are 60, 61 and 62.
+    expected = [
+        "| task | measure (which is better) | best objectives | beyond noise against the baseline | smallest p ",
+        "| gym\\_facts | `loss` (lower) | `roll` | `roll` better | 0.004 |",
+        "| gym\\_facts | `solved` (higher) | `roll` | none |",
+        "| parameters | `loss` (lower) | `solved` (higher) | `speed` (higher) | FLOPs | raw tokens | minutes a run |",
+        "| `clm` (baseline) | 1.23M | 2.100 [1.852, 2.348] | 0 of 3 seeds [0.00, 0.56] |",
+        "| `roll` | 1.23M | 1.600 [1.354, 1.846]; better, p = 0.004 | 2 of 3 seeds [0.21, 0.94]; no significant ",
+        "| 6T | 1M | 1.0 |",
+        "| *unigram* | – | 3.000 | – | – | – | – | – |",
+        "Minutes are those of training steps, a mean over seeds, on: 2 cores of a \\| machine.",
+        "Which \\<objective>? 9 of 9 runs are complete.",
+        "Runs recorded: cpu x 1.",
+        "python -m train.ablate --study=configs/studies/gym/retrieval.py --out=studies/gym_facts --seeds=3 "
+        "--budget=1e+06 '--config.data.path=my text'",
+        "--workdir=runs/roll_0",
+        "![loss](board/gym_facts-loss.svg)",
+        "](board.svg)",
+    ]
+    assert [line for line in expected if line not in page] == []
+    assert "confounded" not in page and "nothing follows" not in page.lower()
+    for link in ("board.svg", *(f"board/gym_facts-{name}.svg" for name in MEASURES)):
+        assert (tmp_path / link).read_text().startswith("<?xml"), link
+    assert "stroke-dasharray" in (tmp_path / "board" / "gym_facts-loss.svg").read_text()
+
+
+def test_equal_studies_give_an_equal_page_in_place_of_the_old_one(folder, tmp_path, monkeypatch):
+    out = tmp_path / "board.md"
+    other = write_study(tmp_path / "gym_other")
+    first = run(monkeypatch, out, folder)
+    run(monkeypatch, out, folder, other)
+    assert (tmp_path / "board" / "gym_other-loss.svg").exists()
+    assert run(monkeypatch, out, folder) == first
+    assert not (tmp_path / "board" / "gym_other-loss.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "headline", "row"),
+    [
+        ({"layers": 4}, "**Confounded: the variants also differ in `model.num_layers`", "(**confounded**)"),
+        (
+            {"floor": 1.0},
+            "**Nothing follows from some measures: no variant is better than unigram in `loss`.**",
+            "| nothing follows: no variant is better than unigram in `loss` | none |",
+        ),
+    ],
+)
+def test_a_study_from_which_nothing_follows_says_so(changes, headline, row, tmp_path, monkeypatch):
+    page = run(monkeypatch, tmp_path / "board.md", write_study(tmp_path / "facts", **changes))
+    assert headline in page and row in page.partition("##")[0]
+
+
+def test_the_report_of_a_kept_study_is_linked_and_foreign_names_are_text(folder, tmp_path, monkeypatch):
+    kept = tmp_path / "docs" / "results" / "a_b](x) | `c <i>"
+    shutil.copytree(folder, kept)
+    (kept / "report.md").write_text("a report")
+    page = run(monkeypatch, tmp_path / "docs" / "board.md", kept)
+    assert "## a\\_b\\](x) \\| \\`c \\<i>" in page
+    shown = re.sub(r"(?ms)^(`{3,})$.*?^\1$", "", page)  # code shows everything as it is
+    assert "<i>" not in shown.replace("\\<i>", "")
+    assert "[Report](results/a_b%5D%28x%29%20%7C%20%60c%20%3Ci%3E/report.md)" in page
+    assert "![loss](board/a_b%5D%28x%29%20%7C%20%60c%20%3Ci%3E-loss.svg)" in page
+
+
+def damage(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_what_is_missing_unfinished_or_damaged_is_one_line_and_nothing_is_written(folder, tmp_path, monkeypatch):
+    kinds = {name: shutil.copytree(folder, tmp_path / name) for name in ("unfinished", "failed", "damaged", "no_runs")}
+    (kinds["unfinished"] / "outcomes" / "mlm-seed1.json").unlink()
+    damage(kinds["failed"] / "outcomes" / "clm-seed0.json", state="failed", reason="no memory")
+    damage(kinds["damaged"] / "outcomes" / "clm-seed0.json", config_digest="0")
+    damage(kinds["no_runs"] / "study.json", runs={})
+    same = shutil.copytree(folder, tmp_path / "again" / "gym_facts")
+    out = tmp_path / "board.md"
+    refused = {
+        (tmp_path / "none",): "none has no study.json: name the folder of a study",
+        (folder, kinds["unfinished"]): "unfinished is not finished: mlm-seed1 is missing: .* finish it with",
+        (kinds["failed"],): "failed is not finished: clm-seed0 is failed: no memory: finish it with",
+        (kinds["damaged"],): "config_digest is not that of the run's config",
+        (kinds["no_runs"],): "study.json is damaged: KeyError.*: restore it, or leave the study out",
+        (folder, same): "have one name, gym_facts: rename one of the folders",
+    }
+    for folders, message in refused.items():
+        with pytest.raises(ConfigError, match=message) as error:
+            run(monkeypatch, out, *folders)
+        assert "\n" not in str(error.value) and str(folders[-1]) in str(error.value)
+    with pytest.raises(ConfigError, match="--hardware is empty"):
+        run(monkeypatch, out, folder, hardware=" ")
+    assert not out.exists() and not (tmp_path / "board").exists()
+
+
+def test_files_that_are_not_of_a_board_are_not_replaced(folder, tmp_path, monkeypatch):
+    (tmp_path / "README.md").write_text("mine")
+    (tmp_path / "mine").mkdir()
+    for out, message in {
+        folder / "report.md": "is in the folder of the study",
+        folder / "outcomes" / "board.md": "is in the folder of the study",
+        tmp_path / "README.md": "would replace .*README.md",
+        tmp_path / "mine.md": "would replace .*mine, which is of no board",
+        tmp_path / "board.txt": "must end in .md",
+    }.items():
+        with pytest.raises(ConfigError, match=message):
+            run(monkeypatch, out, folder)
+    assert (tmp_path / "README.md").read_text() == "mine" and not [*(tmp_path / "mine").iterdir()]
