@@ -1,9 +1,10 @@
-"""What the studies of English share: the corpus, the model, and the measures of four tasks. It is no study itself.
+r"""What the studies of English share: the corpus, the model, and the measures of four tasks. It is no study itself.
 
 The files are made once (docs/data.md):
 
     python -m data.english --nltk_data=nltk_data --blimp=blimp --out=english
-    python -m data.train_tokenizer --source=jsonl --path=english/english.jsonl --vocab_size=4000 --out=english/english.model
+    python -m data.train_tokenizer --source=jsonl --path=english/english.jsonl --vocab_size=4000 \
+        --out=english/english.model
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """How many tokens of English, which size and how many labels does a task need to show pre-training?
 
     for tokens in 3e5 1e6 3e6 1e7; do
-      python -m train.ablate --study=configs/studies/english_curve.py --out=studies/english_curve_$tokens --budget=$tokens
+      python -m train.ablate --study=configs/studies/english_curve.py --budget=$tokens --out=studies/curve_$tokens
     done
 
 One budget is one folder, as in configs/studies/scaling.py. CLM and MLM train models of two sizes (configs/studies/
