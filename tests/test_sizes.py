@@ -1,7 +1,5 @@
 """The dial of sizes: every size builds for every architecture, with the parameters that its table states."""
 
-import re
-
 import pytest
 
 from command.flags import resolve

@@ -76,6 +76,11 @@ def linear(tasks: Sequence[str] = (*TASKS,), counts: Sequence[str] = ("100", "50
     }
 
 
+def blimp() -> dict[str, dict[str, Any]]:
+    """Returns the measure of BLiMP: the share of pairs whose grammatical sentence is likelier."""
+    return {"blimp": probe("minimal_pairs", "accuracy", better="higher", path=f"{FOLDER}/blimp.jsonl")}
+
+
 def fine_tuned(task: str, part: str, steps: int) -> dict[str, Any]:
     """Returns the measure of accuracy on the test part after fine-tuning of mean-pooled states.
 

@@ -20,14 +20,13 @@ pseudo-likelihood, one token hidden at a time, for the others. The learning rate
 """
 
 from configs.studies import common, english
-from configs.studies.base import probe, raw_tokens, study
+from configs.studies.base import raw_tokens, study
 
 VARIANTS = english.OBJECTIVES
 
 
 def get_study():
     """Returns the study."""
-    blimp = probe("minimal_pairs", "accuracy", better="higher", path=f"{english.FOLDER}/blimp.jsonl")
     continues = [name for name in VARIANTS if name in english.CONTINUES]
     return study(
         **common.described(__doc__),
@@ -35,7 +34,7 @@ def get_study():
         baseline=VARIANTS[0],
         variants={name: english.objective(name) for name in VARIANTS},
         budget=raw_tokens(3_000_000),
-        measures={**english.linear(), "blimp": blimp, **common.continuation(only=continues)},
+        measures={**english.linear(), **english.blimp(), **common.continuation(only=continues)},
         overrides=english.MODEL,
         same_model="configs/clm.py",
         varies=("model.architecture",),  # encoders predict in place
