@@ -19,6 +19,7 @@ Tiny on two CPU cores: 600 steps, held-out loss 2.262 (standard error 0.030); th
 from ml_collections import ConfigDict
 
 from configs import architectures, base, machines, recipes
+from configs.sizes import DIAL
 
 _NO_NOISE = dict(
     permute_sentences=0.0,
@@ -49,7 +50,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.model.update(architectures.BART["base"] | base.TINY_SIZES | {"dropout_rate": 0.0})
     config.optimizer.update(name="adamw", learning_rate=2e-3)
     base.use_size(config, size, architectures.BART)
-    if size != "tiny":
+    if size not in DIAL:
         recipes.use_bert_recipe(config)
         config.data.targets_length = 512
         config.optimizer.update(learning_rate=4e-4, b2=0.98, clip_norm=0.1)

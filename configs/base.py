@@ -8,6 +8,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from configs.sizes import DIAL, use_dial
+
 
 def get_config() -> ConfigDict:
     """Returns the defaults: a `tiny` T5 v1.1 encoder-decoder on the standard library's source text."""
@@ -240,10 +242,10 @@ def split_preset(preset: str, sizes: dict[str, dict], variants: dict[str, Any]) 
     for name in preset.split(","):
         if name in variants:
             given_variants.append(name)
-        elif name in ("tiny", *sizes):
+        elif name in (*DIAL, *sizes):
             given_sizes.append(name)
         else:
-            names = [", ".join(map(repr, group)) for group in (["tiny", *sizes], variants)]
+            names = [", ".join(map(repr, group)) for group in ([*DIAL, *sizes], variants)]
             example = f"tiny,{next(iter(variants))}"
             raise ValueError(f"unknown preset {name!r}: use {names[0]} or {names[1]}, or one of each: {example!r}")
     for kind, names in {"sizes": given_sizes, "variants": given_variants}.items():
@@ -253,13 +255,16 @@ def split_preset(preset: str, sizes: dict[str, dict], variants: dict[str, Any]) 
 
 
 def use_size(config: ConfigDict, size: str, sizes: dict[str, dict]) -> None:
-    """Sets config.model to one of the published `sizes`. For "tiny", leaves config.model unchanged.
+    """Sets config.model to one of the published `sizes`, or changes a tiny experiment to a size of configs/sizes.py.
 
     Raises ValueError for any other size, with the names that exist.
     """
-    if size not in ("tiny", *sizes):
-        raise ValueError(f"unknown preset {size!r}: use {', '.join(map(repr, ['tiny', *sizes]))}")
-    config.model.update(sizes.get(size, {}))
+    if size not in (*DIAL, *sizes):
+        raise ValueError(f"unknown preset {size!r}: use {', '.join(map(repr, [*DIAL, *sizes]))}")
+    if size in DIAL:
+        use_dial(config, size)
+    else:
+        config.model.update(sizes[size])
 
 
 def mixture(denoisers: dict[str, dict]) -> dict[str, Any]:

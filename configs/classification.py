@@ -23,6 +23,7 @@ accuracy 0.45, macro F1 0.19. Held out are 20 modules of the seven packages.
 from ml_collections import ConfigDict
 
 from configs import architectures, base, machines, mlm, recipes
+from configs.sizes import DIAL
 
 # Packages of 13 or more modules that every installation of Python 3.11 and later has.
 PACKAGES = ("asyncio", "email", "encodings", "importlib", "multiprocessing", "unittest", "xml")
@@ -38,7 +39,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.optimizer.learning_rate = 5e-4
     config.train.update(steps=300, eval_every=100)
     base.use_size(config, preset, architectures.BERT)
-    if preset != "tiny":
+    if preset not in DIAL:
         config.precision = "bfloat16"
         config.data.inputs_length = 512
         recipes.use_bert_optimizer(config)

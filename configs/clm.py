@@ -13,6 +13,7 @@ unigram entropy is 3.236, and a trigram model has a loss of 1.933 on the same wi
 from ml_collections import ConfigDict
 
 from configs import architectures, base, machines, recipes
+from configs.sizes import DIAL
 
 SIZES = {"base": architectures.GPT2["small"], **architectures.GPT2, **architectures.LLAMA, **architectures.LLAMA2}
 FITS = {**machines.GPT2, **machines.LLAMA}
@@ -27,7 +28,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 4})
     config.train.update(batch_size=8, steps=500)
     base.use_size(config, preset, SIZES)
-    if preset != "tiny":
+    if preset not in DIAL:
         recipes.use_llama_recipe(config)
         config.data.inputs_length = 1024 if preset in {"base", *architectures.GPT2} else 2048
         config.data.targets_length = config.data.inputs_length

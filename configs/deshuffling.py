@@ -10,6 +10,7 @@ Tiny on two CPU cores: 600 steps, held-out loss 1.550 (standard error 0.038); th
 from ml_collections import ConfigDict
 
 from configs import architectures, base, machines, recipes
+from configs.sizes import DIAL
 
 SIZES = {"base": architectures.T5_V1_0["base"]}
 
@@ -20,7 +21,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.objective = ConfigDict({"name": "deshuffling"})
     config.data.documents = "split"
     base.use_size(config, preset, SIZES)
-    if preset != "tiny":
+    if preset not in DIAL:
         recipes.use_t5_recipe(config)
         config.train.update(batch_size=128, steps=524_288)
         machines.use_machine(config, preset, {})

@@ -18,6 +18,7 @@ unigram entropy is 3.236.
 from ml_collections import ConfigDict
 
 from configs import architectures, base, machines, mlm, recipes
+from configs.sizes import DIAL
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
@@ -32,7 +33,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.model.update(architectures.TINY_ENCODER)
     config.optimizer.update(name="adamw", learning_rate=2e-3)
     base.use_size(config, preset, architectures.ELECTRA)
-    if preset != "tiny":
+    if preset not in DIAL:
         recipes.use_bert_recipe(config)
         config.objective.update({"base": {"generator_size": 1 / 3}, "large": {"mask_rate": 0.25}}.get(preset, {}))
         config.data.inputs_length = 128 if preset == "small" else 512

@@ -12,6 +12,7 @@ Tiny on two CPU cores: 500 steps, held-out loss 1.956 (standard error 0.038); th
 from ml_collections import ConfigDict
 
 from configs import clm
+from configs.sizes import DIAL
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
@@ -19,5 +20,5 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config = clm.get_config(preset)
     config.objective = ConfigDict({"name": "fim", "fim_rate": 0.5, "spm_rate": 0.5})
     # A reordered document takes three more tokens. A row has room for one reordered document per 64, or 128, tokens.
-    config.objective.min_document_length = 64 if preset == "tiny" else 128
+    config.objective.min_document_length = 64 if preset in DIAL else 128
     return config

@@ -21,6 +21,7 @@ import math
 from ml_collections import ConfigDict
 
 from configs import architectures, base, machines, recipes
+from configs.sizes import DIAL
 
 SIZES = {"base": architectures.T5_V1_0["base"]}
 
@@ -48,7 +49,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.data.inputs_length = 256
     config.train.update(batch_size=8, steps=500)
     base.use_size(config, size, SIZES)
-    if size != "tiny":
+    if size not in DIAL:
         recipes.use_t5_recipe(config)
         config.train.update(batch_size=128, steps=524_288)
         machines.use_machine(config, size, {})

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
+from configs.sizes import DIAL
+
 TOPOLOGIES = {"70b": "h100:32", "20b": "v5p:4x4x4"}
 
 
@@ -42,7 +44,7 @@ def use_machine(config: ConfigDict, size: str, fits: dict[str, Fit]) -> None:
 
     A size that is not in `fits` leaves these two fields to the start of a run; tiny stays as it is.
     """
-    if size == "tiny":
+    if size in DIAL:
         return
     if size not in fits:
         config.model.remat = "auto"

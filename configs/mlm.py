@@ -20,6 +20,7 @@ entropy is 3.236.
 from ml_collections import ConfigDict
 
 from configs import architectures, base, machines, recipes
+from configs.sizes import DIAL
 
 _BERT = dict(
     mask_rate=0.15,
@@ -48,7 +49,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.model.update(architectures.TINY_ENCODER)
     config.optimizer.update(name="adamw", learning_rate=2e-3)
     base.use_size(config, size, architectures.BERT)
-    if size != "tiny":
+    if size not in DIAL:
         recipes.use_bert_recipe(config)
         config.train.update(batch_size=256, steps=1_000_000)
         if variant == "roberta":

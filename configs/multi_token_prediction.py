@@ -21,6 +21,7 @@ unigram entropy is 3.236.
 from ml_collections import ConfigDict
 
 from configs import base, clm
+from configs.sizes import DIAL
 
 VARIANTS = {
     "independent": dict(num_future_tokens=4, heads="independent", loss_weight=1.0),
@@ -33,6 +34,6 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     size, variant = base.split_preset(preset, clm.SIZES, VARIANTS)
     config = clm.get_config(size)
     config.objective = ConfigDict({"name": "multi_token_prediction", **VARIANTS[variant]})
-    if variant == "independent" and size != "tiny":
+    if variant == "independent" and size not in DIAL:
         config.model.num_layers -= config.objective.num_future_tokens - 1
     return config

@@ -28,6 +28,7 @@ from ml_collections import ConfigDict
 
 from configs import base, span_corruption, ul2
 from configs.base import corpus, denoiser
+from configs.sizes import DIAL
 
 VARIANTS = {"t5": 1.0, "ul2_sft": 0.1, "replay": 0.9}  # the weight of `pairs`
 
@@ -51,8 +52,8 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     )
     if is_t5:
         config.data.update(rates="num_examples", rates_maximum=2**19)
-    config.data.on_unusable = "skip" if size == "tiny" else "error"
-    if size == "tiny":
+    config.data.on_unusable = "skip" if size in DIAL else "error"
+    if size in DIAL:
         config.data.inputs_length = config.data.targets_length = 256
         config.train.steps = 300
     return config

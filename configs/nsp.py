@@ -14,6 +14,7 @@ Tiny on two CPU cores: 1000 steps, held-out loss 1.461 per masked token (standar
 from ml_collections import ConfigDict
 
 from configs import architectures, base, mlm
+from configs.sizes import DIAL
 
 _NSP = mlm.VARIANTS["bert"] | dict(
     name="nsp",
@@ -30,6 +31,6 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config = mlm.get_config(size)
     config.objective = ConfigDict(VARIANTS[variant])
     config.data.documents = "split"
-    if size == "tiny":
+    if size in DIAL:
         config.train.steps = 1000
     return config

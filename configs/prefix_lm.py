@@ -12,6 +12,7 @@ Tiny on two CPU cores: 500 steps, held-out loss 1.891 (standard error 0.045); th
 from ml_collections import ConfigDict
 
 from configs import architectures, base, machines, recipes
+from configs.sizes import DIAL
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
@@ -23,7 +24,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.train.update(batch_size=8, steps=500)
     base.use_size(config, preset, architectures.T5_V1_1)
     config.model.architecture = "decoder_only"
-    if preset != "tiny":
+    if preset not in DIAL:
         recipes.use_t5_recipe(config)
         config.train.update(batch_size=128, steps=524_288)
         machines.use_machine(config, preset, machines.T5)

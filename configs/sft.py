@@ -25,6 +25,7 @@ Tiny on two CPU cores, from scratch: 400 steps, held-out loss 2.122 per token of
 from ml_collections import ConfigDict
 
 from configs import clm, machines
+from configs.sizes import DIAL
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
@@ -34,7 +35,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.data.update(source="stdlib_functions", documents="whole", on_unusable="skip", bidirectional_inputs=False)
     config.data.update(inputs_length=512, targets_length=512)
     config.train.update(batch_size=4, steps=400)
-    if preset != "tiny":
+    if preset not in DIAL:
         config.data.on_unusable = "error"
         config.optimizer.update(learning_rate=1e-5 if preset == "13b" else 2e-5, warmup_steps=36)
         config.optimizer.update(final_learning_rate_fraction=0.0, b2=0.999, weight_decay=0.0)

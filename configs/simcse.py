@@ -20,6 +20,7 @@ similar of 32 second encodings is that of the same text.
 from ml_collections import ConfigDict
 
 from configs import architectures, base, mlm
+from configs.sizes import DIAL
 
 _SIMCSE = mlm.VARIANTS["bert"] | dict(name="simcse", temperature=0.05, mlm_weight=0.0)
 VARIANTS = {"simcse": _SIMCSE, "with_mlm": _SIMCSE | dict(mlm_weight=0.1)}
@@ -32,7 +33,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.objective = ConfigDict(VARIANTS[variant])
     config.data.documents = "split"
     config.model.dropout_rate = 0.1
-    if size == "tiny":
+    if size in DIAL:
         config.data.inputs_length = 64
         config.train.update(batch_size=32, steps=300)
     else:

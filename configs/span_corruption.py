@@ -14,6 +14,7 @@ Tiny on two CPU cores: 500 steps, held-out loss 2.463 (standard error 0.020); th
 from ml_collections import ConfigDict
 
 from configs import architectures, base, machines, recipes
+from configs.sizes import DIAL
 
 _T5 = {"noise_density": 0.15, "random_roll": False, "span_length_distribution": "composition"}
 VARIANTS = {f"span_{mean}_15_u_u": {**_T5, "mean_noise_span_length": float(mean)} for mean in (3, 2, 5, 10)}
@@ -30,7 +31,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.data.update(inputs_length=256, targets_length=tiny_targets)
     config.train.update(batch_size=8, steps=500)
     base.use_size(config, size, architectures.T5_V1_1)
-    if size != "tiny":
+    if size not in DIAL:
         recipes.use_t5_recipe(config)
         config.data.targets_length = paper_targets
         config.train.update(batch_size=2048, steps=1_000_000)

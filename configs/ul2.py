@@ -43,6 +43,7 @@ from ml_collections import ConfigDict
 
 from configs import architectures, base, machines, recipes
 from configs.base import denoiser
+from configs.sizes import DIAL
 
 SIZES = {**architectures.T5_V1_1, "20b": architectures.UL2["20b"]}
 VARIANTS = {  # the weight of each R denoiser, of S, and of each X denoiser
@@ -70,7 +71,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     }
     config.objective = ConfigDict(base.mixture(denoisers))
     base.use_size(config, size, SIZES)
-    if size != "tiny":
+    if size not in DIAL:
         recipes.use_t5_recipe(config)
         config.data.num_sentinels = 128  # noise_density=0.5 with spans of 3 needs 128 at 512 inputs; T5 has 100
         config.train.update(batch_size=128, steps=500_000)

@@ -25,6 +25,7 @@ from ml_collections import ConfigDict
 
 from configs import base, clm, machines
 from configs.base import denoiser
+from configs.sizes import DIAL
 
 _SPANS = dict(name="span_corruption", random_roll=True, span_length_distribution="composition")
 _UL2R = {
@@ -43,7 +44,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     size, variant = base.split_preset(preset, clm.SIZES, VARIANTS)
     config = clm.get_config(size)
     config.data.documents = "join"
-    if size != "tiny":
+    if size not in DIAL:
         config.data.num_sentinels = config.data.inputs_length // 4  # enough for x2, on an encoder-decoder too
         config.optimizer.update(learning_rate=1e-4, warmup_steps=500, weight_decay=0.0)
         config.train.update(batch_size=32, steps=20_000)

@@ -1,7 +1,8 @@
-"""Writes a corpus of English and four classification tasks: python -m data.english --nltk_data=DIR --out=DIR
+"""Writes a corpus of English, four classification tasks, and pairs of sentences: python -m data.english --out=DIR ...
 
     git clone --depth=1 https://github.com/nltk/nltk_data
-    python -m data.english --nltk_data=nltk_data --out=english
+    git clone --depth=1 https://github.com/alexwarstadt/blimp
+    python -m data.english --nltk_data=nltk_data --blimp=blimp --out=english
 
 Writes to the new folder --out:
 
@@ -10,6 +11,9 @@ Writes to the new folder --out:
   subj.train.jsonl, subj.test.jsonl   subjective and objective sentences (Pang & Lee 2004)
   trec.train.jsonl, trec.test.jsonl   six types of questions (Li & Roth 2002), with the published test part
   proscons.train.jsonl, proscons.test.jsonl   pros and cons of products (Ganapathibhotla & Liu 2008)
+  mr.500.jsonl and so on              500 texts of the training part, to fine-tune with few labels
+  blimp.jsonl                         {"good", "bad", "group", "paradigm"}: the first 20 pairs of each of BLiMP's 67
+                                      paradigms (Warstadt et al. 2020), with --blimp
 
 Texts that occur twice are written once, those with two labels not at all, and a text of a test part is in no training
 part, whatever its case and punctuation. A fifth of a task without a published test part is its test part, drawn with a
@@ -35,11 +39,14 @@ from files.atomic import write_text
 
 _FLAGS = flags.FlagValues()
 _NLTK_DATA = flags.DEFINE_string("nltk_data", None, "Folder of a clone of nltk_data.", _FLAGS, required=True)
+_BLIMP = flags.DEFINE_string("blimp", None, "Folder of a clone of alexwarstadt/blimp; none: no pairs.", _FLAGS)
 _OUT = flags.DEFINE_string("out", None, "New folder.", _FLAGS, required=True)
 
 _LEAST_CHARS = 200  # of a document
 _LEAST_REVIEW_CHARS = 8
 _TEST_SHARE = 0.2
+_FEW = 500  # labelled texts
+_PAIRS = 20  # of a paradigm
 # Corpus -> the names of its files, and how many lines make a document where a file is longer than a text.
 _PLAIN = {
     "abc": (r"abc/\w+\.txt", 12),
@@ -176,26 +183,55 @@ def _without_test(train: Labelled, test: Labelled) -> tuple[Labelled, Labelled]:
     return [row for row in dict.fromkeys(train) if _words(row[0]) not in held_out], list(dict.fromkeys(test))
 
 
+def few(train: Labelled) -> Labelled:
+    """Returns 500 of the labelled texts, or all if there are fewer, drawn with a fixed seed."""
+    return random.Random(0).sample(train, min(_FEW, len(train)))
+
+
+def pairs(folder: pathlib.Path) -> list[dict[str, str]]:
+    """Returns the first 20 pairs of each paradigm of BLiMP, grouped by phenomenon.
+
+    Raises ConfigError if the folder has none, or a file of it is not BLiMP's.
+    """
+    files = sorted((folder / "data").glob("*.jsonl"))
+    if not files:
+        raise ConfigError(f"--blimp={folder} has no data/*.jsonl: name the folder of a clone of alexwarstadt/blimp")
+    found = []
+    for file in files:
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()[:_PAIRS]
+            for row in map(json.loads, lines):
+                sentences = {"good": row["sentence_good"], "bad": row["sentence_bad"]}
+                found.append(sentences | {"group": row["linguistics_term"], "paradigm": row["UID"]})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"--blimp={folder}: {file} is no file of BLiMP ({error!r}): use a new clone") from None
+    return found
+
+
 def _words(text: str) -> str:
     """Returns a text without case and punctuation; the text itself if nothing else is in it."""
     return " ".join(re.findall(r"\w+", text.casefold())) or text
 
 
 def main() -> None:
-    """Writes the corpus and the tasks, and prints a line for each file."""
+    """Writes the files, and prints a line for each."""
     parse_flags(_FLAGS, __doc__)
     out, data = pathlib.Path(_OUT.value), NltkData(pathlib.Path(_NLTK_DATA.value))
     if out.exists():
         raise ConfigError(f"--out={out} exists already: choose a new folder, or delete it")
-    contents: dict[str, list[dict[str, str]]] = {"english": list(documents(data))}
-    for name, parts in tasks(data).items():
-        for part, rows in zip(("train", "test"), parts, strict=True):
+    contents: dict[str, list[dict[str, str]]] = {}
+    if _BLIMP.value is not None:  # first: it is the quickest to be wrong
+        contents["blimp"] = pairs(pathlib.Path(_BLIMP.value))
+    contents["english"] = list(documents(data))
+    for name, (train, test) in tasks(data).items():
+        for part, rows in {"train": train, "test": test, str(_FEW): few(train)}.items():
             contents[f"{name}.{part}"] = [{"text": text, "label": label} for text, label in rows]
     out.mkdir(parents=True)
     for name, rows in contents.items():
         write_text(out / f"{name}.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-        size = sum(len(row["text"].encode()) for row in rows)
-        print(f"{name}.jsonl: {len(rows):,} texts, {size:,} bytes", file=sys.stderr)
+        texts = "pairs" if name == "blimp" else "texts"
+        size = sum(len((row.get("text") or row["good"] + row["bad"]).encode()) for row in rows)
+        print(f"{name}.jsonl: {len(rows):,} {texts}, {size:,} bytes", file=sys.stderr)
 
 
 if __name__ == "__main__":

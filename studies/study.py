@@ -114,7 +114,7 @@ def load_study(path: str) -> Study:
     if not path.endswith(".py") or not pathlib.Path(path).is_file():
         folder = pathlib.Path("configs/studies")
         names = {file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("[!_]*.py")}
-        studies = ", ".join(sorted(names - {"base", "common", "gym/common"}))
+        studies = ", ".join(sorted(names - {"base", "common", "english", "gym/common"}))
         raise ConfigError(f"{where} is not a Python file: name one of configs/studies ({studies}), with .py")
     spec = importlib.util.spec_from_file_location(f"_study_{pathlib.Path(path).stem}", path)
     assert spec is not None and spec.loader is not None

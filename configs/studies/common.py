@@ -41,6 +41,18 @@ T5_BLOCKS = shape(architectures.T5_V1_1["base"])
 LLAMA_BLOCKS = shape(architectures.LLAMA["7b"])
 
 
+def layers(num_layers: int, d_model: int, num_heads: int) -> dict[str, int]:
+    """Returns overrides for a size: the feed-forward width is twice d_model."""
+    return {
+        "model.num_layers": num_layers,
+        "model.d_model": d_model,
+        "model.num_heads": num_heads,
+        "model.num_kv_heads": num_heads,
+        "model.head_dim": d_model // num_heads,
+        "model.d_ff": 2 * d_model,
+    }
+
+
 def described(docstring: str, *notes: str) -> dict[str, str]:
     """Returns a study's question and notes: its docstring's first sentence; its last paragraph, followed by `notes`."""
     paragraphs = [" ".join(paragraph.split()) for paragraph in docstring.strip().split("\n\n")]

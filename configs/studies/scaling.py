@@ -30,19 +30,8 @@ def get_study():
         **common.described(__doc__),
         config="configs/clm.py",
         baseline="layers_4_width_128",
-        variants={name: variant(_shape(*shape)) for name, shape in SIZES.items()},
+        variants={name: variant(common.layers(*shape)) for name, shape in SIZES.items()},
         budget=raw_tokens(1_000_000),
         measures={"loss": heldout_loss()},
         seeds=3,  # a fit has the runs of all sizes: another size or budget says more than two more seeds
     )
-
-
-def _shape(num_layers: int, d_model: int, num_heads: int) -> dict[str, int]:
-    return {
-        "model.num_layers": num_layers,
-        "model.d_model": d_model,
-        "model.num_heads": num_heads,
-        "model.num_kv_heads": num_heads,
-        "model.head_dim": d_model // num_heads,
-        "model.d_ff": 2 * d_model,
-    }

@@ -94,6 +94,9 @@ class MinimalPairs(Probe):
         }
         for score, denoiser in self._scores_of(model.experiment).items():
             fields[score] = self._accuracy(model, score, denoiser, pairs, texts)
+        # The accuracy of a model that has both scores is that of its likelihood.
+        first = fields[next(iter(self._scores_of(model.experiment)))]
+        fields |= {name: value for name, value in first.items() if name.startswith(("accuracy", "floors"))}
         return fields | interval_fields("pairs, drawn within each group")
 
     def _scores_of(self, experiment: Experiment) -> dict[Score, Denoiser]:

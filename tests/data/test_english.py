@@ -97,7 +97,8 @@ def test_the_command_writes_the_same_files_again_and_replaces_none(clone, tmp_pa
         run(monkeypatch, f"--nltk_data={clone}", f"--out={tmp_path / out}")
     files = sorted(path.name for path in (tmp_path / "a").iterdir())
     assert files == sorted(
-        ["english.jsonl"] + [f"{n}.{p}.jsonl" for n in ("mr", "subj", "trec", "proscons") for p in ("train", "test")]
+        ["english.jsonl"]
+        + [f"{n}.{p}.jsonl" for n in ("mr", "subj", "trec", "proscons") for p in ("train", "test", "500")]
     )
     for name in files:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
@@ -105,3 +106,29 @@ def test_the_command_writes_the_same_files_again_and_replaces_none(clone, tmp_pa
     assert "trec.test.jsonl: 1 texts, 5 bytes" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="exists already"):
         run(monkeypatch, f"--nltk_data={clone}", f"--out={tmp_path / 'a'}")
+
+
+def test_few_texts_are_of_the_training_part():
+    train = [(f"text {k}", str(k % 2)) for k in range(900)]
+    assert len(english.few(train)) == 500 and {*english.few(train)} <= {*train}
+    assert english.few(train) == english.few(train)
+    assert sorted(english.few(train[:3])) == train[:3]
+
+
+def test_the_first_pairs_of_each_paradigm(clone, tmp_path, monkeypatch):
+    row = {"linguistics_term": "island_effects", "UID": "adjunct_island", "sentence_bad": "bad"}
+    folder = tmp_path / "blimp" / "data"
+    folder.mkdir(parents=True)
+    for name in ("a", "b"):
+        lines = [json.dumps(row | {"sentence_good": f"{name} {k}"}) for k in range(30)]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    english._FLAGS.unparse_flags()
+    run(monkeypatch, f"--nltk_data={clone}", f"--blimp={tmp_path / 'blimp'}", f"--out={tmp_path / 'out'}")
+    found = [json.loads(line) for line in (tmp_path / "out" / "blimp.jsonl").read_text().splitlines()]
+    assert [pair["good"] for pair in found] == [f"{name} {k}" for name in ("a", "b") for k in range(20)]
+    assert found[0] == {"good": "a 0", "bad": "bad", "group": "island_effects", "paradigm": "adjunct_island"}
+    with pytest.raises(ConfigError, match="has no data"):
+        english.pairs(tmp_path)
+    (folder / "a.jsonl").write_text('{"sentence_good": "a"}')
+    with pytest.raises(ConfigError, match=r"a\.jsonl is no file of BLiMP"):
+        english.pairs(tmp_path / "blimp")

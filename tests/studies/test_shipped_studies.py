@@ -1,6 +1,7 @@
 """Every study of configs/studies: its configs are valid, its variants differ, and its models have the sizes it says."""
 
 import itertools
+import json
 import math
 import pathlib
 
@@ -10,20 +11,24 @@ from absl import flags
 
 from command.flags import config_fields, config_overrides, define_config, parse_flags
 from configs.studies.common import CLASSIFICATION_NOTE
+from configs.studies.english import TASKS
 from evaluation.cross_evaluate import scoring_experiment
 from evaluation.probes import PROBES
 from experiment.experiment import Experiment, make_experiment
 from models.parameters import leaf_name
 from studies.plan import find_confounders
+from studies.planning import _same_model
 from studies.study import Study, load_study
 
 pytestmark = pytest.mark.slow
 
 FOLDER = pathlib.Path(__file__).parents[2] / "configs" / "studies"
 NAMES = {path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("[!_]*.py")}
-STUDIES = sorted(NAMES - {"base", "common", "gym/common"})
+STUDIES = sorted(NAMES - {"base", "common", "english", "gym/common"})
 # Studies whose variants have different numbers of parameters on purpose, as their notes say.
-DIFFERENT_SIZES = {"architectures_t5", "mtp", "scaling"}
+DIFFERENT_SIZES = {"architectures_t5", "english_curve", "mtp", "scaling"}
+# Probes whose texts are files of their own: labelled texts, pairs, and instances of the gym.
+OF_FILES = ("exact_match", "linear", "minimal_pairs")
 
 
 def fields_of(config: str, overrides: dict) -> tuple[dict, dict]:
@@ -35,9 +40,15 @@ def fields_of(config: str, overrides: dict) -> tuple[dict, dict]:
     return config_fields(values), config_overrides(values)
 
 
+def shared_fields(study: Study) -> dict:
+    """The overrides of all runs. A study's own tokenizer is a file that no test has, so bytes stand in for it."""
+    shared = (_same_model(study.same_model) if study.same_model else {}) | study.overrides
+    return shared | ({"data.tokenizer": "byte"} if "data.tokenizer" in shared else {})
+
+
 def experiment_of(study: Study, name: str) -> Experiment:
     variant = study.variants[name]
-    fields, _ = fields_of(study.config_of(name), study.overrides | variant.overrides)
+    fields, _ = fields_of(study.config_of(name), shared_fields(study) | variant.overrides)
     return make_experiment(fields)
 
 
@@ -46,13 +57,29 @@ def stages_of(study: Study, name: str) -> list[dict]:
     variant = study.variants[name]
     starts = [] if variant.start is None else [(variant.start.config, variant.start.overrides)]
     return [
-        fields_of(config, study.overrides | overrides)[0]
+        fields_of(config, shared_fields(study) | overrides)[0]
         for config, overrides in [*starts, (study.config_of(name), variant.overrides)]
     ]
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder to start commands in, with the configs and with stand-ins for the files of data.english."""
+    folder = tmp_path_factory.mktemp("studies")
+    (folder / "configs").symlink_to(FOLDER.parent)
+    (folder / "english").mkdir()
+    for task, classes in TASKS.items():
+        lines = [json.dumps({"text": f"text {k}", "label": classes[k % len(classes)]}) for k in range(600)]
+        for part in ("train", "test", "500"):
+            (folder / "english" / f"{task}.{part}.jsonl").write_text("\n".join(lines))
+    (folder / "english" / "blimp.jsonl").write_text(json.dumps({"good": "She sleeps.", "bad": "She sleep."}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
+
+
 @pytest.fixture(scope="module", params=STUDIES)
-def study(request, tmp_path_factory) -> tuple[str, Study, dict[str, Experiment]]:
+def study(request, folder) -> tuple[str, Study, dict[str, Experiment]]:
     study = load_study(str(FOLDER / f"{request.param}.py"))
     return request.param, study, {name: experiment_of(study, name) for name in study.variants}
 
@@ -106,7 +133,8 @@ def test_a_run_has_room_for_its_warm_up(study):
 
 def test_notes_say_how_coarse_accuracy_is(study):
     _, study, _ = study
-    has_accuracy = any(fields["kind"] == "fine_tuning" for fields in study.measures.values())
+    tuned = [fields for fields in study.measures.values() if fields["kind"] == "fine_tuning"]
+    has_accuracy = any("data.path" not in fields["overrides"] for fields in tuned)  # of the embedded corpus
     assert study.notes.endswith(CLASSIFICATION_NOTE) == has_accuracy
     assert "  " not in study.notes
 
@@ -114,7 +142,7 @@ def test_notes_say_how_coarse_accuracy_is(study):
 def test_measures_of_text_are_among_tokens_of_text(study):
     _, study, _ = study
     for name, fields in study.measures.items():
-        is_of_text = fields["kind"] == "probe" and fields["probe"] != "exact_match"
+        is_of_text = fields["kind"] == "probe" and fields["probe"] not in OF_FILES
         assert not is_of_text or fields["fields"]["text_only"], name
 
 
@@ -142,7 +170,7 @@ def check_measure(fields: dict, experiment: Experiment, where: str) -> None:
     if fields["kind"] == "probe":
         probe = PROBES[fields["probe"]](**fields["fields"])
         probe.check(experiment)
-        assert probe.denoisers(experiment), f"{where}: the run has no such layout"
+        assert not probe.sides or probe.denoisers(experiment), f"{where}: the run has no such layout"
         is_masked = "masked_" in fields["metric"]
         assert is_masked == (
             fields["probe"] == "infilling" and "per_byte" in fields["metric"] and not experiment.model.has_decoder
