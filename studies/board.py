@@ -23,6 +23,7 @@ from absl import flags
 from command.flags import override_flags, parse_flags, run_command
 from contract.errors import ConfigError
 from files.atomic import check_output, read_json, write_text
+from files.paths import check_local
 from studies.analysis import Measured, analyse, count_families
 from studies.markdown import NONE, decimals_for, number, probability, text
 from studies.measures import make_measure
@@ -45,17 +46,19 @@ _ROOT = Path(__file__).parent.parent
 
 def main() -> None:
     """Reads the command line and writes the page."""
-    names = [*parse_flags(_FLAGS, __doc__, positional=True)]
-    names = _STUDIES.value + names
+    others = parse_flags(_FLAGS, __doc__, positional=True)
+    names = [*_STUDIES.value, *others]
     if not names:
         raise ConfigError("--studies is missing: name folders of finished studies, --out of python -m train.ablate")
     if not _HARDWARE.value.strip():
         raise ConfigError("--hardware is empty: say what the runs were trained on, such as '2 cores of a Xeon 8481C'")
     import_report_libraries()
     check_board(_OUT.value)
-    folders = list(dict.fromkeys(os.path.normpath(one) for name in names for one in sorted(glob.glob(name)) or [name]))
+    found = [
+        sorted(map(os.path.normpath, glob.glob(name))) or [name] for name in names
+    ]  # read_study names a missing one
     by_name: dict[str, str] = {}
-    for folder in folders:
+    for folder in dict.fromkeys(folder for folders in found for folder in folders):
         name = Path(os.path.abspath(folder)).name
         if name in by_name:
             raise ConfigError(
@@ -89,6 +92,7 @@ def read_study(path: str) -> Results:
 
     Raises ConfigError, one line, if the folder is not that of a study, and for runs that are damaged or not finished.
     """
+    check_local(path, f"--studies={path}")
     folder, remedy = StudyFolder(path), "restore it, or leave the study out"
     if not (folder.path / "study.json").is_file():
         raise ConfigError(f"--studies={path} has no study.json: name the folder of a study, --out of train.ablate")
@@ -111,7 +115,7 @@ def read_study(path: str) -> Results:
 def _plan(there: StudyFile, folder: StudyFolder, remedy: str) -> Plan:
     """Returns the plan from which the study's runs came, as far as study.json and the outcomes have it."""
     outcomes = [read_json(file, remedy=remedy) for file in sorted((folder.path / "outcomes").glob("*.json"))]
-    digests = {bool(one["field"]): one["heldout_digest"] for one in outcomes if one.get("heldout_digest")}
+    digests = {bool(one.get("field")): one["heldout_digest"] for one in outcomes if one.get("heldout_digest")}
 
     def planned(fields: dict[str, Any]) -> PlannedRun:
         return PlannedRun(config="", fields=fields, raw_tokens=0, flops=0)
