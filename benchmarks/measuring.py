@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 import configs
 from contract.errors import ConfigError
 
-_NOT_EXPERIMENTS = {"base", "architectures", "machines", "recipes"}
+_NOT_EXPERIMENTS = {"base", "architectures", "machines", "recipes", "sizes"}
 
 
 def named_config(name: str, default_preset: str) -> ConfigDict:

@@ -224,14 +224,14 @@ def main() -> None:
         contents["blimp"] = pairs(pathlib.Path(_BLIMP.value))
     contents["english"] = list(documents(data))
     for name, (train, test) in tasks(data).items():
-        for part, rows in {"train": train, "test": test, str(_FEW): few(train)}.items():
-            contents[f"{name}.{part}"] = [{"text": text, "label": label} for text, label in rows]
+        for part, texts in {"train": train, "test": test, str(_FEW): few(train)}.items():
+            contents[f"{name}.{part}"] = [{"text": text, "label": label} for text, label in texts]
     out.mkdir(parents=True)
     for name, rows in contents.items():
         write_text(out / f"{name}.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-        texts = "pairs" if name == "blimp" else "texts"
+        kind = "pairs" if name == "blimp" else "texts"
         size = sum(len((row.get("text") or row["good"] + row["bad"]).encode()) for row in rows)
-        print(f"{name}.jsonl: {len(rows):,} {texts}, {size:,} bytes", file=sys.stderr)
+        print(f"{name}.jsonl: {len(rows):,} {kind}, {size:,} bytes", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from objectives import Mixture, denoisers_of
 from tests.small_fields import small_config
 
 _FOLDER = pathlib.Path(__file__).parent.parent / "configs"
-_OTHERS = {"base", "architectures", "machines", "recipes", "multitask"}
+_OTHERS = {"base", "architectures", "machines", "recipes", "sizes", "multitask"}
 CONFIGS = sorted({path.stem for path in _FOLDER.glob("[!_]*.py")} - _OTHERS)
 
 

@@ -44,7 +44,7 @@ _SECTIONS = {
 
 def config_names() -> list[str]:
     """Returns the configs that have a page."""
-    no_experiments = {"base", "architectures", "machines", "recipes", "multitask"}
+    no_experiments = {"base", "architectures", "machines", "recipes", "sizes", "multitask"}
     return sorted({path.stem for path in (ROOT / "configs").glob("[!_]*.py")} - no_experiments)
 
 
