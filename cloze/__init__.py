@@ -24,7 +24,9 @@ for _name in _PACKAGES.split():
     # A script's folder is searched first. Its train.py would run here, before an error that names neither file.
     _found = importlib.util.find_spec(_name)
     if _found and _found.origin and _ROOT not in pathlib.Path(_found.origin).resolve().parents:
-        raise ImportError(f"{_found.origin} hides cloze's package {_name!r} in {_ROOT}: rename it, or run from elsewhere")
+        raise ImportError(
+            f"{_found.origin} hides cloze's package {_name!r} in {_ROOT}: rename it, or run from elsewhere"
+        )
 
 from cloze.model import Model  # noqa: E402
 from cloze.opening import batches, load, new, train  # noqa: E402

@@ -375,6 +375,7 @@ def test_a_study_keeps_its_code_and_refuses_other_code(corpus, tmp_path, quick, 
         patch.setattr("studies.__main__.jobs_of", lambda *_: [Job("slow", 0)])
         run_command(patch, study, out)
     first = digest_of(source_files())
+    assert "studies/report.md.jinja" in source_files()  # so that the code writes the report too
     with zipfile.ZipFile(out / "code" / f"{first}.zip") as archive:
         assert digest_of({name: archive.read(name) for name in archive.namelist()}) == first
     later = source_files() | {"run/step.py": b"# a later version\n"}
