@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import pytest
 
+from configs.sizes import DIAL
 from contract.batch import Batch, check_batch
 from contract.errors import ConfigError
 from contract.vocab import Vocab
@@ -66,7 +67,7 @@ def test_every_preset_of_every_config_is_valid(config, preset):
         make_experiment(fields).model,
         getattr(importlib.import_module(f"configs.{config}"), "VARIANTS", ()),
     )
-    if preset != "tiny" and preset not in variants:  # a paper's size
+    if preset not in {*DIAL, *variants}:  # a paper's size
         shapes = jax.eval_shape(functools.partial(init_params, model), jax.random.key(0))
         assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) > 9e6
     for architecture in sorted(objective_of(f"{config}:{preset}").architectures):
