@@ -18,7 +18,7 @@ def get_study():
         __doc__,
         "sudoku4",
         ("clm", "mlm_u"),
-        tokens=1_000_000,
+        tokens=1_400_000,
         published=[
             published(
                 "Kim et al. (2025), arXiv 2502.06768, table 2: 9 x 9 cells; masked diffusion of 6M parameters with "
