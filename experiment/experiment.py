@@ -301,7 +301,8 @@ def model_fields(sections: ExperimentConfig, denoisers: Sequence[Denoiser]) -> d
     derived = {
         "dtype": sections.precision,
         "has_prefix": any(
-            denoiser.objective.in_place or (sections.data.bidirectional_inputs and denoiser.objective.has_inputs)
+            not denoiser.objective.causal
+            and (denoiser.objective.in_place or (sections.data.bidirectional_inputs and denoiser.objective.has_inputs))
             for denoiser in denoisers
         ),
         "one_segment": sections.data.examples_per_row == 1

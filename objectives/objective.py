@@ -91,7 +91,8 @@ class Objective(abc.ABC):
     extra_columns: ClassVar[tuple[str, ...]] = ()  # columns of Windows that `corrupt` takes in addition to tokens
     one_example_per_row: ClassVar[bool] = False  # whether a label or an embedding belongs to the whole row
     has_inputs: ClassVar[bool] = True  # whether there are inputs that a decoder may read bidirectionally
-    in_place: ClassVar[bool] = False  # whether `corrupt` makes Masked examples, in both directions unless `causal`
+    in_place: ClassVar[bool] = False  # whether `corrupt` makes Masked examples
+    causal: ClassVar[bool] = False  # whether a decoder reads examples that are predicted in place causally
     has_attention_order: ClassVar[bool] = False  # whether `corrupt` sets Masked.attention_order
     # With "labels" among extra_columns: the names of the classes, in the order of their ids.
     classes: tuple[str, ...] = ()

@@ -31,6 +31,7 @@ class Teacherless(Objective):
     documents: ClassVar = ("whole",)
     extra_columns: ClassVar = ("prompt_lengths",)
     in_place: ClassVar = True
+    causal: ClassVar = True
     prompting: ClassVar = RespondAtOnce()
 
     def special_tokens(self, architecture):

@@ -39,7 +39,7 @@ CODE = {
     "plan": 440,
     "run": 1_170,
     "show": 920,
-    "studies": 2_820,
+    "studies": 2_830,
     "train": 880,
     "workdir": 850,
 }

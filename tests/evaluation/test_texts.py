@@ -22,7 +22,7 @@ def test_the_losses_of_a_text_do_not_depend_on_the_other_texts(name):
     rng = np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: rng.normal(0.0, 0.1, leaf.shape).astype(leaf.dtype), shapes)
     mesh = reading_mesh(experiment, batch_size=1)
-    texts = [(text, text[::-1]) for text in TEXTS] if name == "sft" else TEXTS
+    texts = [(text, text[::-1]) for text in TEXTS] if name in ("sft", "teacherless") else TEXTS
     if name in HAVE_NO_LOSSES:
         with pytest.raises(ConfigError, match=HAVE_NO_LOSSES[name]) as error:
             text_losses(experiment, params, mesh, texts)
