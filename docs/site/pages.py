@@ -23,6 +23,7 @@ TEXTS = {"data.source": "text", "data.path": "docs/examples/text"}
 # Configs whose objective needs prompts and responses, or labels.
 OTHER_TEXTS = {
     "sft": {"data.source": "jsonl", "data.path": "docs/examples/pairs.jsonl", "data.inputs_length": 256},
+    "teacherless": {"data.source": "jsonl", "data.path": "docs/examples/pairs.jsonl", "data.inputs_length": 256},
     "classification": {
         "data.source": "jsonl",
         "data.path": "docs/examples/labels.jsonl",
