@@ -238,7 +238,12 @@ class Checkpoints:
 
         def read() -> Any:
             with self._arrays_folder(step) as folder:
-                return self._arrays.restore(epath.Path(folder), args=args)
+                arrays = self._arrays.restore(epath.Path(folder), args=args)
+            # From some damaged files Orbax returns objects that are no arrays.
+            for (name, expected), found in zip(array_types(wanted).items(), jax.tree.leaves(arrays), strict=True):
+                if not hasattr(found, "dtype") or found.dtype == object:
+                    raise ValueError(f"{name} is no array of {expected}")
+            return arrays
 
         arrays = self._in_all_processes(step, read)
         sums = checksums(arrays)  # communicates, so it is not a part of `check`

@@ -302,3 +302,14 @@ def test_two_processes_save_together_find_the_damage_that_one_reads_and_one_devi
     expected = jnp.arange(6000, dtype=jnp.float32).reshape(2, 3000)
     assert_same_bits(reader(tmp_path).restore(abstract_of({"x": jnp.zeros((2, 3000))}), 1), {"x": expected})
     assert json.loads((tmp_path / "1" / "record" / "record.json").read_text())["counters"] == {}
+
+
+def test_a_leaf_that_orbax_reads_as_no_array_is_damage(saved, monkeypatch):
+    restore = ocp.PyTreeCheckpointHandler.restore
+
+    def without_arrays(*arguments, **options):
+        return jax.tree.map(lambda _: np.array(None), restore(*arguments, **options))
+
+    monkeypatch.setattr(ocp.PyTreeCheckpointHandler, "restore", without_arrays)
+    for message in outcomes(saved, 6):
+        assert "is no array of" in message
