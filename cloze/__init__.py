@@ -25,7 +25,7 @@ for _name in _PACKAGES.split():
     _found = importlib.util.find_spec(_name)
     if _found and _found.origin and _ROOT not in pathlib.Path(_found.origin).resolve().parents:
         raise ImportError(
-            f"{_found.origin} hides cloze's package {_name!r} in {_ROOT}: rename it, or run from elsewhere"
+            f"{_found.origin} shadows cloze's package {_name!r} in {_ROOT}: rename it, or run from elsewhere"
         )
 
 from cloze.model import Model  # noqa: E402

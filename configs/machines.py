@@ -42,7 +42,8 @@ def topology_of(size: str) -> str:
 def use_machine(config: ConfigDict, size: str, fits: dict[str, Fit]) -> None:
     """Sets the mesh, model.remat and train.grad_accum_steps for the machine of `size`, after train.batch_size.
 
-    A size that is not in `fits` leaves these two fields to the start of a run; tiny stays as it is.
+    A size that is not in `fits` leaves these two fields to the start of a run. A size of configs/sizes.py stays as it
+    is.
     """
     if size in DIAL:
         return

@@ -1,6 +1,6 @@
 """Writes one page about finished studies: python -m train.board --studies=DIR [DIR ...] --hardware=TEXT --out=FILE.md
 
-    python -m train.board --studies='docs/results/gym_*' --hardware='2 cores of a Xeon 8481C' --out=docs/board.md
+    python -m train.board --studies='studies/gym_*' --hardware='2 cores of a Xeon 8481C' --out=board.md
 
 DIR, or a glob, is --out of a finished python -m train.ablate, or a folder with its study.json and outcomes/. Writes
 FILE.md; pictures of its columns in the folder FILE; and FILE.svg, the share of exact answers by objective and task, if

@@ -33,11 +33,9 @@ def on_config(config):
     from docs.site import pages
 
     objectives = [{pages.title(name): f"objectives/{name}.md"} for name in pages.config_names()]
-    board = ["board.md"] if (ROOT / "docs" / "board.md").exists() else []
     reports = sorted((ROOT / "docs" / "results").glob("*/report.md"))
     expansions = {
         "objectives/*.md": objectives,
-        "board.md": board,
         "results/*/report.md": [{path.parent.name: f"results/{path.parent.name}/report.md"} for path in reports],
     }
     config.nav = _expanded(config.nav, expansions)

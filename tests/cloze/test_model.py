@@ -203,14 +203,14 @@ def test_a_new_model_is_that_of_the_config_and_its_seed():
     assert config["model"]["d_ff"] != 64  # the caller's config is unchanged
 
 
-def test_a_file_that_hides_a_package_is_named(tmp_path):
+def test_a_file_that_shadows_a_package_is_named(tmp_path):
     (tmp_path / "train.py").write_text("print('ran')")
     (tmp_path / "script.py").write_text("import cloze")
     done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=60)
-    assert f"{tmp_path}/train.py hides cloze's package 'train'" in done.stderr and "ran" not in done.stdout
+    assert f"{tmp_path}/train.py shadows cloze's package 'train'" in done.stderr and "ran" not in done.stdout
 
 
-def test_the_packages_that_can_be_hidden_are_those_that_are_imported():
+def test_the_packages_that_can_be_shadowed_are_those_that_are_imported():
     code = "import cloze, sys; print(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"cloze"}

@@ -41,7 +41,7 @@ def fields_of(config: str, overrides: dict) -> tuple[dict, dict]:
 
 
 def shared_fields(study: Study) -> dict:
-    """The overrides of all runs. A study's own tokenizer is a file that no test has, so bytes stand in for it."""
+    """The overrides of all runs. The tokenizer is that of bytes: the repository has no file of another one."""
     shared = (_same_model(study.same_model) if study.same_model else {}) | study.overrides
     return shared | ({"data.tokenizer": "byte"} if "data.tokenizer" in shared else {})
 
@@ -64,7 +64,7 @@ def stages_of(study: Study, name: str) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder to start commands in, with the configs and with stand-ins for the files of data.english."""
+    """A folder to start commands in, with the configs and with small files in the formats of data.english."""
     folder = tmp_path_factory.mktemp("studies")
     (folder / "configs").symlink_to(FOLDER.parent)
     (folder / "english").mkdir()
