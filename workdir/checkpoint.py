@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
@@ -239,9 +240,9 @@ class Checkpoints:
         def read() -> Any:
             with self._arrays_folder(step) as folder:
                 arrays = self._arrays.restore(epath.Path(folder), args=args)
-            # From some damaged files Orbax returns objects that are no arrays.
+            # From some damaged files Orbax returns objects that are no arrays, some of them with a dtype.
             for (name, expected), found in zip(array_types(wanted).items(), jax.tree.leaves(arrays), strict=True):
-                if not hasattr(found, "dtype") or found.dtype == object:
+                if not isinstance(found, (jax.Array, np.ndarray, np.generic)) or found.dtype == object:
                     raise ValueError(f"{name} is no array of {expected}")
             return arrays
 

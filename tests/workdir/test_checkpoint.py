@@ -304,11 +304,12 @@ def test_two_processes_save_together_find_the_damage_that_one_reads_and_one_devi
     assert json.loads((tmp_path / "1" / "record" / "record.json").read_text())["counters"] == {}
 
 
-def test_a_leaf_that_orbax_reads_as_no_array_is_damage(saved, monkeypatch):
+@pytest.mark.parametrize("leaf", [np.array(None), jax.ShapeDtypeStruct((), np.float32), "text"])
+def test_a_leaf_that_orbax_reads_as_no_array_is_damage(saved, monkeypatch, leaf):
     restore = ocp.PyTreeCheckpointHandler.restore
 
     def without_arrays(*arguments, **options):
-        return jax.tree.map(lambda _: np.array(None), restore(*arguments, **options))
+        return jax.tree.map(lambda _: leaf, restore(*arguments, **options))
 
     monkeypatch.setattr(ocp.PyTreeCheckpointHandler, "restore", without_arrays)
     for message in outcomes(saved, 6):
