@@ -3,7 +3,8 @@
 
 What the model does depends on what the run was trained on. Causal and prefix language models continue the prompt,
 denoising models fill in the prompt's sentinels (<extra_id_0>, <extra_id_1>, ...), masked language models and masked
-diffusion its [MASK]s, in an --order and a number of --steps; --max_tokens=N appends N masks to a prompt without any.
+diffusion its [MASK]s, in an --order and a number of --steps, block by block with --block_length; --max_tokens=N appends
+N masks to a prompt without any.
 
 --prompts reads a prompt from each line of a file, or from the field "prompt" of each line of a .jsonl file; "-" is
 standard input. The answers are JSON lines with the fields prompt, answer, text, finished, seed and sample, or, for
@@ -67,7 +68,22 @@ flags.DEFINE_enum(
     flag_values=_FLAGS,
 )
 flags.DEFINE_integer(
-    "steps", Options.steps, "Steps in which masks are filled in; 0: one mask in each.", flag_values=_FLAGS
+    "steps",
+    Options.steps,
+    "Steps in which a block of masks is filled in; 0: one mask in each.",
+    flag_values=_FLAGS,
+)
+flags.DEFINE_integer(
+    "block_length",
+    Options.block_length,
+    "Masks of a block; blocks are filled in from left to right. 0: all masks are one block.",
+    flag_values=_FLAGS,
+)
+flags.DEFINE_float(
+    "remask",
+    Options.remask,
+    "Probability that a mask which was filled in is hidden again before the next step.",
+    flag_values=_FLAGS,
 )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Literal
 
 import jax
@@ -155,47 +155,85 @@ def first_masks(probabilities_MxV: np.ndarray, order: Order, count: int, random:
     return np.argsort(-scores_M, kind="stable")[:count]
 
 
+@dataclasses.dataclass(frozen=True)
+class Unmasking:
+    """How the masks of a text are filled in, step by step.
+
+    Attributes:
+      order: which masks come first; "once" makes one step of all.
+      steps: of about equally many masks of a block; 0: one mask in each step.
+      block_length: how many masks are a block. Blocks are filled in from left to right (semi-autoregressive decoding of
+        Arriola et al. 2025, arXiv 2503.09573, and LLaDA); 0: all masks are one block.
+      remask: the probability that a token which was filled in, in this block, is hidden again before the next step (the
+        capped schedule of ReMDM, Wang et al. 2025, arXiv 2503.00307). That step fills in so many more.
+      temperature: of the draws; 0: the likeliest token.
+    """
+
+    order: Order
+    steps: int = 0
+    block_length: int = 0
+    remask: float = 0.0
+    temperature: float = 0.0
+
+
 def fill_in(
     experiment: Experiment,
     params: Params,
     texts: Sequence[np.ndarray],
+    unmasking: Unmasking,
     *,
-    order: Order,
-    steps: int,
-    temperature: float,
     seed: int,
     batch_size: int = 16,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields each text, ids int32 [n], with its masks filled in, and what its masks could be.
 
-    The model reads a text again after each step, with the tokens that are filled in. Visible tokens never change.
+    The model reads a text again in each step, with the tokens that are filled in. Visible tokens never change.
 
     Args:
       texts: ids int32 [n], each with one mask or more.
-      order: which masks come first; "once" makes one step of all.
-      steps: of about equally many masks of a text; 0: one mask in each step.
-      temperature: of the draws; 0: the likeliest token.
-      seed: of the draws and of the order "random", which do not depend on the other texts.
+      seed: of the draws, of the order "random" and of what is hidden again, which do not depend on the other texts.
       batch_size: how many texts the model reads together.
 
     The second array is the probability of each token at each mask before the first step, float32 [masks, V].
     """
     mask = experiment.vocab.mask
     for begin in range(0, len(texts), batch_size):
-        filled = [text.copy() for text in texts[begin : begin + batch_size]]
-        randoms = [np.random.default_rng(seed) for _ in filled]
-        steps_left = [1 if order == "once" else steps or int((text == mask).sum()) for text in filled]
+        of_batch = [text.copy() for text in texts[begin : begin + batch_size]]
+        steps = [_steps(text, mask, unmasking, np.random.default_rng(seed)) for text in of_batch]
+        for each in steps:
+            next(each)
         first: list[np.ndarray] = []
-        while unfilled := [k for k, text in enumerate(filled) if mask in text]:
-            found = list(mask_probabilities(experiment, params, [filled[k] for k in unfilled], batch_size=batch_size))
+        unfilled = list(range(len(of_batch)))
+        while unfilled:
+            shown = [of_batch[k] for k in unfilled]
+            found = list(mask_probabilities(experiment, params, shown, batch_size=batch_size))
             first = first or found
-            for k, probabilities_MxV in zip(unfilled, found, strict=True):
-                count = -(-len(probabilities_MxV) // steps_left[k])
-                chosen = first_masks(probabilities_MxV, order, count, randoms[k])
-                tokens = _draw(probabilities_MxV[chosen], temperature, randoms[k])
-                filled[k][np.flatnonzero(filled[k] == mask)[chosen]] = tokens
-                steps_left[k] -= 1
-        yield from zip(filled, first, strict=True)
+            unfilled = [k for k, of_text in zip(unfilled, found, strict=True) if not steps[k].send(of_text)]
+        yield from zip(of_batch, first, strict=True)
+
+
+def _steps(
+    text: np.ndarray, mask: int, unmasking: Unmasking, random: np.random.Generator
+) -> Generator[bool, np.ndarray, None]:
+    """Fills in the masks of `text`, in place. Yields before each step, which is sent the probabilities at all masks.
+
+    Yields whether the text has no mask left.
+    """
+    masks = np.flatnonzero(text == mask)
+    for begin in range(0, len(masks), unmasking.block_length or len(masks)):
+        block = masks[begin : begin + (unmasking.block_length or len(masks))]
+        steps = 1 if unmasking.order == "once" else min(unmasking.steps or len(block), len(block))
+        for steps_left in range(steps, 0, -1):
+            hidden = block[text[block] == mask]
+            count = -(-len(hidden) // steps_left)
+            is_filled = text[block] != mask
+            again = block[is_filled & (random.random(len(block)) < unmasking.remask)]
+            text[again] = mask
+            probabilities_MxV = (yield False)[: len(hidden) + len(again)]  # the masks of later blocks come behind
+            chosen = first_masks(probabilities_MxV, unmasking.order, count + len(again), random)
+            places = block[text[block] == mask][chosen]
+            text[places] = _draw(probabilities_MxV[chosen], unmasking.temperature, random)
+    yield True
 
 
 def _draw(probabilities_NxV: np.ndarray, temperature: float, random: np.random.Generator) -> np.ndarray:

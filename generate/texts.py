@@ -11,12 +11,22 @@ import numpy as np
 
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
-from generate.fill_masks import Candidate, Order, candidates, fill_in, fills_masks, masks_prompting, read_masked_prompt
+from generate.fill_masks import (
+    Candidate,
+    Order,
+    Unmasking,
+    candidates,
+    fill_in,
+    fills_masks,
+    masks_prompting,
+    read_masked_prompt,
+)
 from generate.prompts import Prompt, max_answer_length, read_prompt
 from generate.sampling import Request, Sampling, generate_answers
 from models.parameters import Params
 
 NUM_CANDIDATES = 5  # shown for each mask
+MASK_OPTIONS = ("order", "steps", "block_length", "remask")  # fields of Options that are of masks alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +42,13 @@ class Options:
     seed: int = 0
     order: Order | None = None  # of masks; None: that of the objective's prompting
     steps: int = 0  # of masks; 0: one mask in each step
+    block_length: int = 0  # of masks; 0: all masks are one block
+    remask: float = 0.0  # the probability that a filled mask is hidden again before a step
 
     def check(self) -> None:
         """Raises ConfigError for values that cannot work."""
-        for name, least in {"top_k": 0, "num_samples": 1, "max_tokens": 1, "seed": 0, "steps": 0}.items():
+        leasts = {"top_k": 0, "num_samples": 1, "max_tokens": 1, "seed": 0, "steps": 0, "block_length": 0}
+        for name, least in leasts.items():
             value = getattr(self, name)
             if value is not None and not least <= value < 2**31:
                 raise ConfigError(f"--{name}={value} must be from {least} to 2**31 - 1")
@@ -43,6 +56,11 @@ class Options:
             raise ConfigError(f"--temperature={self.temperature} must be 0 (the likeliest token) or more, and finite")
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"--top_p={self.top_p} must be above 0 and at most 1 (all tokens)")
+        if not 0 <= self.remask < 1:
+            raise ConfigError(f"--remask={self.remask} must be 0 or more, and below 1")
+        if self.order == "once" and (self.steps > 1 or self.remask > 0):
+            name = "steps" if self.steps > 1 else "remask"
+            raise ConfigError(f"--order=once fills in all masks in one step: remove --{name}, or choose another order")
         if self.num_samples > 1 and self.temperature == 0:
             raise ConfigError(
                 f"--num_samples={self.num_samples} with --temperature=0 are all the same: set --temperature above 0"
@@ -50,7 +68,7 @@ class Options:
 
     def check_applies(self, *, to_masks: bool) -> None:
         """Raises ConfigError for a field that is set and has no effect where masks are filled in, or where none are."""
-        without_effect = ("mode", "top_k", "top_p", "num_samples") if to_masks else ("order", "steps")
+        without_effect = ("mode", "top_k", "top_p", "num_samples") if to_masks else MASK_OPTIONS
         for field in dataclasses.fields(self):
             if field.name in without_effect and getattr(self, field.name) != field.default:
                 answer = "fills in masks" if to_masks else "fills in no masks here"
@@ -161,17 +179,14 @@ def answer_texts(
     """
     tokenizer, vocab, seed = experiment.tokenizer, experiment.vocab, options.seed
     if isinstance(read[0], np.ndarray):
-        order, temperature = options.order or masks_prompting(experiment).order, options.temperature or 0.0
-        answers = fill_in(
-            experiment,
-            params,
-            read,
-            order=order,
-            steps=options.steps,
-            temperature=temperature,
-            seed=seed,
-            batch_size=batch_size,
+        unmasking = Unmasking(
+            options.order or masks_prompting(experiment).order,
+            options.steps,
+            options.block_length,
+            options.remask,
+            options.temperature or 0.0,
         )
+        answers = fill_in(experiment, params, read, unmasking, seed=seed, batch_size=batch_size)
         for (text, _), (filled, probabilities) in zip(texts, answers, strict=True):
             yield [Filled(text, tokenizer.decode(filled), candidates(tokenizer, probabilities, NUM_CANDIDATES))]
         return

@@ -4,10 +4,11 @@ import types
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from contract.errors import ConfigError
 from generate import fill_masks
-from generate.fill_masks import fill_in, first_masks, read_masked_prompt
+from generate.fill_masks import Unmasking, fill_in, first_masks, read_masked_prompt
 from tests.table import small_experiment
 
 MASK = 9
@@ -54,8 +55,10 @@ def seen(monkeypatch):
 
 def fill(texts, **options):
     experiment = types.SimpleNamespace(vocab=types.SimpleNamespace(mask=MASK))
-    chosen = {"order": "left_to_right", "steps": 0, "temperature": 0.0, "seed": 0} | options
-    return [text.tolist() for text, _ in fill_in(experiment, {}, [np.array(text) for text in texts], **chosen)]
+    seed = options.pop("seed", 0)
+    unmasking = Unmasking(**{"order": "left_to_right"} | options)
+    filled = fill_in(experiment, {}, [np.array(text) for text in texts], unmasking, seed=seed)
+    return [text.tolist() for text, _ in filled]
 
 
 def test_one_mask_in_each_step_and_visible_tokens_stay(seen):
@@ -68,6 +71,43 @@ def test_steps_divide_the_masks_evenly(seen):
     assert [texts[0].count(MASK) for texts in seen] == [5, 2]
     seen.clear()
     assert fill([[MASK] * 5], order="once") == [[0, 1, 2, 3, 0]] and len(seen) == 1
+
+
+def test_blocks_are_filled_in_from_left_to_right_and_earlier_ones_stay(seen):
+    assert fill([[MASK, 7, MASK, MASK, MASK, MASK]], order="margin", block_length=2, steps=1) == [[0, 7, 2, 3, 0, 1]]
+    assert seen == [[[9, 7, 9, 9, 9, 9]], [[0, 7, 2, 9, 9, 9]], [[0, 7, 2, 3, 0, 9]]]
+    seen.clear()
+    assert fill([[MASK] * 8], order="random", block_length=4, remask=0.5) == [[0, 1, 2, 3] * 2]
+    assert len(seen) == 8 and all(MASK not in texts[0][:4] for texts in seen[4:])
+    assert all(texts[0][4:] == [MASK] * 4 for texts in seen[:4])
+
+
+def test_what_is_hidden_again_is_filled_in_by_the_same_step(seen):
+    assert fill([[MASK] * 64 + [7]], order="random", steps=4, remask=0.25) == [[place % 4 for place in range(64)] + [7]]
+    masks = [texts[0].count(MASK) for texts in seen]
+    assert len(masks) == 4 and masks[0] == 64
+    assert all(least < count < least + 24 for count, least in zip(masks[1:], (48, 32, 16), strict=True))
+
+
+@pytest.mark.parametrize("options", [{}, {"block_length": 2}, {"order": "margin"}])
+def test_samples_follow_the_joint_distribution_of_true_conditionals(monkeypatch, options):
+    joint = np.random.default_rng(1).dirichlet(np.ones(8)).reshape(2, 2, 2)
+
+    def conditionals(experiment, params, texts, *, batch_size):
+        for text in texts:
+            given = joint[tuple(slice(None) if token == MASK else int(token) for token in text)]
+            marginals = [given.sum(axis=tuple(set(range(given.ndim)) - {axis})) for axis in range(given.ndim)]
+            yield np.stack(marginals) / given.sum()
+
+    monkeypatch.setattr(fill_masks, "mask_probabilities", conditionals)
+    chosen = {"order": "random", "temperature": 1.0} | options
+    samples = [fill([[MASK] * 3], seed=seed, **chosen)[0] for seed in range(4000)]
+    counts = np.bincount(np.array(samples) @ [4, 2, 1], minlength=8)
+    assert stats.chisquare(counts, joint.ravel() * 4000).pvalue > 1e-4
+    biased = [fill([[MASK] * 3], seed=seed, **chosen | {"steps": 1})[0] for seed in range(4000)]
+    if "block_length" not in options:
+        wrong = np.bincount(np.array(biased) @ [4, 2, 1], minlength=8)
+        assert stats.chisquare(wrong, joint.ravel() * 4000).pvalue < 1e-4, "independent draws"
 
 
 def test_draws_have_the_models_probabilities_at_temperature_1_and_do_not_depend_on_other_texts(seen):
