@@ -29,7 +29,7 @@ from run.corpus import describe_changed_corpus, open_corpora
 from run.evaluation import evaluate
 from run.restore import language_model, reading_mesh
 from show.examples import Chunk
-from show.page import Page, make_page, make_page_of_rows
+from show.page import Page, default_num_examples, make_page, make_page_of_rows
 from show.terminal import AS_WRITTEN, html_page, print_page
 from workdir.workdir import Workdir
 
@@ -122,13 +122,13 @@ class Model:
         """
         experiment = self.experiment
         if texts is None:
-            num_examples = max(3, len(experiment.tasks)) if num_examples is None else num_examples
+            num_examples = default_num_examples(experiment, num_examples)
             documents = open_corpora(experiment, show_progress=False).train_documents
             return Shown(make_page(experiment, documents, title=self._source, num_examples=num_examples))
         texts, _ = listed(texts, has_pairs=takes_pairs(experiment, denoiser))
         windows, _, _ = text_windows(experiment, texts, denoiser=denoiser, seed=seed)
         chunk = Chunk(windows, batch_of(experiment, windows))
-        return Shown(make_page_of_rows(experiment, chunk, title=self._source))
+        return Shown(make_page_of_rows(experiment, [chunk], title=self._source))
 
     def batch(self, texts: Text | Sequence[Text], *, denoiser: str | None = None, seed: int = 0) -> Batch:
         """Returns the objective's batch of texts, of which row i is text i: the fields of contract/batch.py.

@@ -154,9 +154,13 @@ def open_page(experiment: Experiment, *, title: str, num_examples: int | None = 
 
     Raises ConfigError as data.store.store.open_or_build and data.windows.split.split_documents do.
     """
-    if num_examples is None:
-        num_examples = max(_MIN_EXAMPLES, len(experiment.tasks))
-    return make_page(experiment, open_corpora(experiment).train_documents, title=title, num_examples=num_examples)
+    documents = open_corpora(experiment).train_documents
+    return make_page(experiment, documents, title=title, num_examples=default_num_examples(experiment, num_examples))
+
+
+def default_num_examples(experiment: Experiment, num_examples: int | None) -> int:
+    """Returns `num_examples`, or if it is None one example of each denoiser, at least 3."""
+    return max(_MIN_EXAMPLES, len(experiment.tasks)) if num_examples is None else num_examples
 
 
 def make_page(experiment: Experiment, documents: Documents | MixedDocuments, *, title: str, num_examples: int) -> Page:
@@ -201,9 +205,12 @@ def make_page(experiment: Experiment, documents: Documents | MixedDocuments, *, 
     )
 
 
-def make_page_of_rows(experiment: Experiment, chunk: Chunk, *, title: str) -> Page:
-    """Returns a page with all examples of `chunk`, without statistics."""
-    examples = np.arange(len(chunk.windows.row_ids))
+def make_page_of_rows(experiment: Experiment, chunks_: Sequence[Chunk], *, title: str) -> Page:
+    """Returns a page with all examples of `chunks_`, without statistics."""
+    rows: list[Row] = []
+    for chunk in chunks_:
+        examples = np.arange(len(chunk.windows.row_ids))
+        rows += rows_of(experiment, chunk, len(rows), examples, 1 + sum(len(row.examples) for row in rows))
     return Page(
         title=title,
         facts=[
@@ -213,7 +220,7 @@ def make_page_of_rows(experiment: Experiment, chunk: Chunk, *, title: str) -> Pa
         ],
         warnings=list(experiment.warnings),
         denoisers=denoiser_facts(experiment),
-        rows=rows_of(experiment, chunk, 0, examples, 1),
+        rows=rows,
         statistics={},
         measured_on="",
         notes=[],

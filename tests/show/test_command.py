@@ -156,3 +156,32 @@ def test_an_error_is_one_line():
     status, out, err = run_here(command.main, "--config=tests/small_config.py", "--html=/nowhere/x.html")
     assert (status, out) == (1, "")
     assert err == ("error: --html=/nowhere/x.html cannot be written: name a file in an existing folder\n")
+
+
+def test_a_text_of_ones_own_is_shown_with_each_denoiser_in_turn_and_new_draws():
+    config = "--config=tests/small_config.py:ul2,decoder_only"
+    status, out, err = run_here(command.main, config, "--text=the quick brown fox jumps", "--num_examples=14")
+    assert (status, err) == (0, "")
+    examples = re.findall(r"^example (\d+): (.*)$", out, re.MULTILINE)
+    names = [name for _, name in examples]
+    assert [int(number) for number, _ in examples] == list(range(1, 15))
+    assert names[:7] == names[7:] and len(set(names)) == 7
+    status, out, _ = run_here(
+        command.main, "--config=tests/small_config.py:masked_diffusion,encoder_only", "--text=the quick brown"
+    )
+    shares = re.findall(r"selected (\d+)", out)
+    assert len(shares) == 3 and len(set(shares)) > 1, "another number of tokens is hidden in each draw"
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "message"),
+    [
+        ("sft,decoder_only", "a", "error: --text does not apply to an objective on prompts and responses: remove it\n"),
+        ("clm,decoder_only", "", "error: --text: text 1 is empty: remove it"),
+        ("clm,decoder_only", "ab" * 999, "error: --text: text 1 has 1999 tokens, and a window of"),
+        ("nsp,encoder_only", "a", "error: --text: objective.name='nsp' makes examples of"),
+    ],
+)
+def test_a_text_that_the_objective_does_not_read_is_one_line(config, text, message):
+    status, out, err = run_here(command.main, f"--config=tests/small_config.py:{config}", f"--text={text}")
+    assert (status, out) == (1, "") and err.startswith(message) and err.count("\n") == 1
