@@ -22,6 +22,7 @@ from evaluation.likelihood import Likelihood
 from evaluation.scorer import LanguageModel
 from evaluation.texts import Text, TextLoss, batch_of, takes_pairs, text_losses, text_windows
 from experiment.experiment import Experiment
+from generate.classify import Classified, classifier_rows, classifies, classify
 from generate.texts import Filled, Generated, NamedText, Options, answer_texts, read_texts
 from models.parameters import Params
 from run.compiled_run import make_run
@@ -225,6 +226,18 @@ class Model:
             warnings.warn(note, stacklevel=2)
         answers = answer_texts(model.experiment, model.params, texts, read, chosen, batch_size)
         found = [of_prompt if chosen.num_samples > 1 else of_prompt[0] for of_prompt in answers]
+        return found[0] if is_one else found
+
+    def classify(self, texts: str | Sequence[str], *, batch_size: int = 16) -> Classified | list[Classified]:
+        """Returns the class of each text, for a run of configs/classification.py: prompt, label and probabilities.
+
+        Raises ConfigError for another run, for an empty text, and for a text that is longer than a row.
+        """
+        if not classifies(self.experiment):
+            raise ConfigError(f"objective.name={self.experiment.objective_name!r} predicts no class: use generate")
+        texts, is_one = listed(texts)
+        batch = classifier_rows(self.experiment, texts)
+        found = list(classify(self.experiment, self.params, self.mesh, texts, batch, batch_size))
         return found[0] if is_one else found
 
     def batches(self, start: int = 0) -> Iterator[Batch]:

@@ -41,7 +41,14 @@ class TextWindows(NamedTuple):
 
 
 def text_windows(
-    experiment: Experiment, texts: Sequence[Text], *, denoiser: str | None = None, seed: int = 0, cut: bool = False
+    experiment: Experiment,
+    texts: Sequence[Text],
+    *,
+    denoiser: str | None = None,
+    seed: int = 0,
+    cut: bool = False,
+    needs_labels: bool = True,
+    names: Sequence[str] | None = None,
 ) -> TextWindows:
     """Returns the windows of `texts`. A text is a document, with an EOS where the objective's windows have one.
 
@@ -54,6 +61,8 @@ def text_windows(
         change during the run); not for data.rates="num_examples" with denoisers that read some of the corpora.
       seed: of the draws.
       cut: whether a text that is longer than a window becomes several windows; by default such a text is an error.
+      needs_labels: False: of an objective on labelled texts, each text has the first class. The loss has no meaning.
+      names: of the texts, in messages; None: "text 1", "text 2", ...
 
     Raises ConfigError for an objective whose examples are made of more than a text, an unknown denoiser, an empty text
     and a text that is too long.
@@ -61,15 +70,15 @@ def text_windows(
     if not len(texts):
         raise ConfigError("there are no texts: give at least one")
     for name in (name for row in experiment.denoisers for name in row.objective.extra_columns):
-        if name in _UNAVAILABLE:
+        if name in _UNAVAILABLE and (needs_labels or name != "labels"):
             raise ConfigError(
                 f"objective.name={experiment.objective_name!r} makes examples of {_UNAVAILABLE[name]}, which a text "
                 "alone is not: read the batches of the run's corpus instead"
             )
     specs, has_prompt = experiment.heldout_spec.windows, takes_pairs(experiment, denoiser)
+    names = [f"text {number}" for number in range(1, len(texts) + 1)] if names is None else names
     tokens, prompt_lengths = zip(
-        *(_tokens(experiment, text, has_prompt, f"text {number}") for number, text in enumerate(texts, start=1)),
-        strict=True,
+        *(_tokens(experiment, text, has_prompt, name) for text, name in zip(texts, names, strict=True)), strict=True
     )
     keys = np.array([_hash(ids) for ids in tokens], np.uint64) ^ np.uint64(rng.seed_bits(seed, "texts"))
     chosen = _denoiser_ids(experiment, denoiser, rng.mix64(keys))
@@ -77,7 +86,7 @@ def text_windows(
     for k, (ids, denoiser_id) in enumerate(zip(tokens, chosen, strict=True)):
         spec = specs[denoiser_id]
         ids = np.append(ids, np.int32(experiment.vocab.eos)) if spec.eos else ids
-        parts = _cut(ids, prompt_lengths[k], spec, f"text {k + 1}", cut)
+        parts = _cut(ids, prompt_lengths[k], spec, names[k], cut)
         pieces += parts
         owners += [k] * len(parts)
         numbers += range(len(parts))
@@ -92,6 +101,7 @@ def text_windows(
         keys=rng.mix64(keys[owners] + rng.GOLDEN * numbers.astype(np.uint64)),
         denoiser_ids=chosen[owners].astype(np.int32),
         prompt_lengths=np.array(prompt_lengths, np.int32)[owners],
+        labels=None if needs_labels else np.zeros(len(pieces), np.int32),
         begins_document=numbers == 0,
         ends_document=np.append(owners[1:] != owners[:-1], True),
     )

@@ -4,11 +4,12 @@
 What the model does depends on what the run was trained on. Causal and prefix language models continue the prompt,
 denoising models fill in the prompt's sentinels (<extra_id_0>, <extra_id_1>, ...), masked language models and masked
 diffusion its [MASK]s, in an --order and a number of --steps, block by block with --block_length; --max_tokens=N appends
-N masks to a prompt without any.
+N masks to a prompt without any. A run of configs/classification.py names the class of the prompt, with probabilities.
 
 --prompts reads a prompt from each line of a file, or from the field "prompt" of each line of a .jsonl file; "-" is
-standard input. The answers are JSON lines with the fields prompt, answer, text, finished, seed and sample, or, for
-masks, prompt, text and candidates. They are equal to those of each prompt alone, with the same seed.
+standard input. The answers are JSON lines with the fields prompt, answer, text, finished, seed and sample; for masks,
+prompt, text and candidates; for classes, prompt, label and probabilities. They are equal to those of each prompt alone,
+with the same seed.
 """
 
 import contextlib
@@ -25,12 +26,14 @@ from cluster.devices import use_compilation_cache
 from command.flags import parse_flags, run_command
 from command.program import plural
 from contract.errors import ConfigError
+from experiment.experiment import Experiment
 from files.atomic import check_output, writing
+from generate.classify import Classified, classifier_rows, classifies, classify
 from generate.fill_masks import Order, candidates_line
 from generate.sample import printable
 from generate.sampling import Request
 from generate.texts import Filled, Generated, NamedText, Options, answer_texts, read_prompts, read_texts
-from run.restore import language_model, load_experiment, load_params
+from run.restore import language_model, load_experiment, load_params, reading_mesh
 from workdir.workdir import Workdir
 
 _FLAGS = flags.FlagValues()
@@ -98,16 +101,8 @@ def main() -> None:
         check_output(_OUT.value)
     workdir = Workdir(_WORKDIR.value)
     experiment = load_experiment(workdir)
-    read, notes = read_texts(experiment, texts, options)
-    for note in notes:
-        _print_note(note)
-    params, _ = load_params(experiment, workdir, _STEP.value)
-    trained = language_model(experiment, params)
-    answers = itertools.chain.from_iterable(answer_texts(*trained, texts, read, options, _BATCH_SIZE.value))
-    if isinstance(read[0], Request):
-        lines = _generated_lines(answers, read[0], options, experiment.tokenizer.decode(read[0].prompt.text))
-    else:
-        lines = _filled_lines(answers)
+    answer = _classified if classifies(experiment) else _answered
+    answers, lines = answer(experiment, workdir, texts, options)
     if _PROMPTS.value is not None:  # ASCII alone for standard output, whose encoding may lack a character
         is_ascii = _OUT.value is None
         lines = (json.dumps(dataclasses.asdict(answer), ensure_ascii=is_ascii) for answer in answers)
@@ -118,6 +113,41 @@ def main() -> None:
             count += 1
     if _OUT.value is not None:
         print(f"{plural(count, 'answer')} in {_OUT.value}", file=sys.stderr)
+
+
+def _answered(
+    experiment: Experiment, workdir: Workdir, texts: list[NamedText], options: Options
+) -> tuple[Iterator[Generated | Filled], Iterator[str]]:
+    """Returns an iterator over the answers of a language model, and over what --prompt prints of them."""
+    read, notes = read_texts(experiment, texts, options)
+    for note in notes:
+        _print_note(note)
+    params, _ = load_params(experiment, workdir, _STEP.value)
+    trained = language_model(experiment, params)
+    answers = itertools.chain.from_iterable(answer_texts(*trained, texts, read, options, _BATCH_SIZE.value))
+    if isinstance(read[0], Request):
+        return answers, _generated_lines(answers, read[0], options, experiment.tokenizer.decode(read[0].prompt.text))
+    return answers, _filled_lines(answers)
+
+
+def _classified(
+    experiment: Experiment, workdir: Workdir, texts: list[NamedText], options: Options
+) -> tuple[Iterator[Classified], Iterator[str]]:
+    """Returns an iterator over the classes of texts, and over what --prompt prints of them."""
+    options.check_applies([field.name for field in dataclasses.fields(options)], "predicts a class")
+    prompts, names = zip(*texts, strict=True)
+    batch = classifier_rows(experiment, prompts, names)
+    mesh = reading_mesh(experiment)
+    params, _ = load_params(experiment, workdir, _STEP.value, mesh=mesh)
+    answers = classify(experiment, params, mesh, prompts, batch, _BATCH_SIZE.value)
+    return answers, _classified_lines(answers)
+
+
+def _classified_lines(answers: Iterable[Classified]) -> Iterator[str]:
+    """Yields what --prompt prints: each class with its probability, the likeliest first."""
+    for answer in answers:
+        for name, probability in sorted(answer.probabilities.items(), key=lambda item: -item[1]):
+            yield f"{probability:.3f}  {printable(name)}"
 
 
 def _texts() -> list[NamedText]:

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,9 @@ from generate.sampling import Request, Sampling, generate_answers
 from models.parameters import Params
 
 NUM_CANDIDATES = 5  # shown for each mask
-MASK_OPTIONS = ("order", "steps", "block_length", "remask")  # fields of Options that are of masks alone
+# Fields of Options that are of masks alone, and of answers that are written alone.
+_MASK_OPTIONS = ("order", "steps", "block_length", "remask")
+_TEXT_OPTIONS = ("mode", "top_k", "top_p", "num_samples")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,13 +68,11 @@ class Options:
                 f"--num_samples={self.num_samples} with --temperature=0 are all the same: set --temperature above 0"
             )
 
-    def check_applies(self, *, to_masks: bool) -> None:
-        """Raises ConfigError for a field that is set and has no effect where masks are filled in, or where none are."""
-        without_effect = ("mode", "top_k", "top_p", "num_samples") if to_masks else MASK_OPTIONS
+    def check_applies(self, without_effect: Collection[str], what: str) -> None:
+        """Raises ConfigError for a field of `without_effect` that is set. what: the model does, for the message."""
         for field in dataclasses.fields(self):
             if field.name in without_effect and getattr(self, field.name) != field.default:
-                answer = "fills in masks" if to_masks else "fills in no masks here"
-                raise ConfigError(f"--{field.name} does not apply to this run, whose model {answer}: remove it")
+                raise ConfigError(f"--{field.name} does not apply to this run, whose model {what}: remove it")
 
 
 class NamedText(NamedTuple):
@@ -131,9 +131,10 @@ def read_texts(
     to_masks = [fills_masks(experiment, text) for text, _ in texts]
     if len(set(to_masks)) > 1:
         raise ConfigError("some prompts have masks and others have none, and this run's model answers both: split them")
-    options.check_applies(to_masks=to_masks[0])
     if to_masks[0]:
+        options.check_applies(_TEXT_OPTIONS, "fills in masks")
         return [read_masked_prompt(experiment, text, where, options.max_tokens) for text, where in texts], []
+    options.check_applies(_MASK_OPTIONS, "fills in no masks here")
     requests, notes = [], []
     for text, where in texts:
         prompt, of_prompt = read_prompt(experiment, text, options.mode, where)

@@ -43,13 +43,17 @@ class ClassificationLearner(Learner):
     def loss(
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool
     ) -> tuple[Array, Sums]:
-        transformer_key, classifier_key = split_key(self.dropout_key(key, train), 2)
-        classifier = bind_module(Classifier, self.model, self.objective.num_classes, params=params["classifier"])
-        logits_BxC = classifier(self._state(params, batch, transformer_key), dropout_key=classifier_key)
+        logits_BxC = self.logits(params, batch, dropout_key=self.dropout_key(key, train))
         rows = scored_rows(batch)
         sums = class_cross_entropy(logits_BxC, batch["sentence_labels"], rows, num_groups=self.setup.num_groups)
         ratios = {"macro_f1": f1_counts(logits_BxC, batch["sentence_labels"], rows)}
         return mean(sums.loss_sum, weights["rows"]), sums.reported() | {"ratios": ratios}
+
+    def logits(self, params: Params, batch: Batch, *, dropout_key: Array | None = None) -> Array:
+        """Returns the logits of the classes of each row, [B, C]."""
+        transformer_key, classifier_key = split_key(dropout_key, 2)
+        classifier = bind_module(Classifier, self.model, self.objective.num_classes, params=params["classifier"])
+        return classifier(self._state(params, batch, transformer_key), dropout_key=classifier_key)
 
     def _state(self, params: Params, batch: Batch, dropout_key: Array | None) -> Array:
         """Returns the state of each row that the classifier reads, [B, D]."""

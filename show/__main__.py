@@ -67,10 +67,9 @@ def _page_of_text(experiment: Experiment, text: str) -> Page:
     if any(takes_pairs(experiment, name) for name in names):
         raise ConfigError("--text does not apply to an objective on prompts and responses: remove it")
     turns = [divmod(k, len(names)) for k in range(default_num_examples(experiment, _NUM_EXAMPLES.value))]
-    try:
-        windows = [text_windows(experiment, [text], denoiser=names[k], seed=seed).windows for seed, k in turns]
-    except ConfigError as error:
-        raise ConfigError(f"--text: {error}") from error
+    windows = [
+        text_windows(experiment, [text], denoiser=names[k], seed=seed, names=["--text"]).windows for seed, k in turns
+    ]
     return make_page_of_rows(experiment, [Chunk(w, batch_of(experiment, w)) for w in windows], title=_title())
 
 

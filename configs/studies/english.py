@@ -10,8 +10,8 @@ The files are made once (docs/data.md):
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from configs.studies.base import Overrides, fine_tuning, probe, variant
-from configs.studies.common import SHORT_RUNS
+from configs.studies.base import fine_tuning, probe, variant
+from configs.studies.common import SHORT_RUNS, layers
 
 FOLDER = "english"
 TASKS = {  # classes of each task, as data.english writes them
@@ -39,8 +39,12 @@ _OBJECTIVES: dict[str, tuple[str, Mapping[str, Any]]] = {
 OBJECTIVES = tuple(_OBJECTIVES)
 CONTINUES = ("clm", "prefix_lm", "span_corruption", "ul2", "bart", "hybrid")
 
-# Llama blocks with 1.2M parameters, more than a third of them in the table of 4,000 tokens. Rows of 128 tokens hold
-# the texts of the tasks, and the windows of the probes.
+SIZES = {  # of Llama blocks, with the table of 4,000 tokens
+    "xs": layers(2, 64, 2),  # 0.35M parameters
+    "s": layers(4, 128, 4),  # 1.2M parameters
+}
+
+# Rows of 128 tokens hold the texts of the tasks, and the windows of the probes.
 MODEL = SHORT_RUNS | {
     "data.source": "jsonl",
     "data.path": f"{FOLDER}/english.jsonl",
@@ -54,10 +58,10 @@ MODEL = SHORT_RUNS | {
 }
 
 
-def objective(name: str, overrides: Overrides = None) -> dict[str, Any]:
-    """Returns the variant of one of OBJECTIVES. Raises KeyError for another name."""
+def objective(name: str, size: str = "xs") -> dict[str, Any]:
+    """Returns the variant of one of OBJECTIVES at one of SIZES. Raises KeyError for another name."""
     config, fields = _OBJECTIVES[name]
-    return variant({**fields, **(overrides or {})}, config=f"configs/{config}")
+    return variant({**fields, **SIZES[size]}, config=f"configs/{config}")
 
 
 def linear(tasks: Sequence[str] = (*TASKS,), counts: Sequence[str] = ("100", "500")) -> dict[str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/english_objectives.py --out=studies/english_objectives
 
-Eleven objectives train one model of 1.2M parameters (configs/studies/english.py, which names the files that it needs).
+Eleven objectives train one model of 0.35M parameters (configs/studies/english.py, which names the files that it needs).
 VARIANTS is the list of those that are run; the first is the baseline.
 
   subj_100, subj_500, mr_*, trec_*, proscons_*   accuracy of a logistic regression on frozen states, by labelled texts
@@ -33,9 +33,10 @@ def get_study():
         config="configs/clm.py",
         baseline=VARIANTS[0],
         variants={name: english.objective(name) for name in VARIANTS},
-        budget=raw_tokens(3_000_000),
+        budget=raw_tokens(1_000_000),
         measures={**english.linear(), **english.blimp(), **common.continuation(only=continues)},
         overrides=english.MODEL,
         same_model="configs/clm.py",
         varies=("model.architecture",),  # encoders predict in place
+        seeds=3,
     )

@@ -177,9 +177,9 @@ def test_a_text_of_ones_own_is_shown_with_each_denoiser_in_turn_and_new_draws():
     ("config", "text", "message"),
     [
         ("sft,decoder_only", "a", "error: --text does not apply to an objective on prompts and responses: remove it\n"),
-        ("clm,decoder_only", "", "error: --text: text 1 is empty: remove it"),
-        ("clm,decoder_only", "ab" * 999, "error: --text: text 1 has 1999 tokens, and a window of"),
-        ("nsp,encoder_only", "a", "error: --text: objective.name='nsp' makes examples of"),
+        ("clm,decoder_only", "", "error: --text is empty: remove it"),
+        ("clm,decoder_only", "ab" * 999, "error: --text has 1999 tokens, and a window of"),
+        ("nsp,encoder_only", "a", "error: objective.name='nsp' makes examples of"),
     ],
 )
 def test_a_text_that_the_objective_does_not_read_is_one_line(config, text, message):
