@@ -20,7 +20,10 @@ exact one in fairseq (RoBERTa, BART). Hugging Face's BERT and ELECTRA have the e
 | Llama 7b, 13b; Llama 2 70b | 6.738B, 13.016B; 68.977B | 32000 |
 """
 
+import dataclasses
+
 from configs import base
+from models.config import ModelConfig
 
 
 def _size(
@@ -37,7 +40,14 @@ def _size(
     )
 
 
-_RARELY_USED = dict(  # Every shape sets these too, so that an update replaces all fields of another shape.
+# Fields that were added to the model later, with the values of a model without them.
+_LATER = {
+    field.name: field.default
+    for field in dataclasses.fields(ModelConfig)
+    if field.default is not dataclasses.MISSING and field.name in base.get_config().model
+}
+
+_RARELY_USED = _LATER | dict(  # Every shape sets these too, so that an update replaces all fields of another shape.
     embedding_size=0,
     num_token_types=0,
     share_stacks=False,
