@@ -143,15 +143,22 @@ def _measured(results: Results, name: str, families: int) -> Measured:
             untested[variant] = f"has runs that are absent from its mean: {', '.join(missing)}"
         if errors := [run.margins[name] for run in runs if name in run.margins]:
             margins[variant] = _DOCUMENTS * statistics.fmean(errors)
+    floors = _floors(results, name)
+    if fields["kind"] == "fine_tuning":
+        scored = {variant for floor, _, variants in floors if floor.startswith(NO_PRETRAINING) for variant in variants}
+        for variant in values.keys() - scored:
+            untested[variant] = "has no finished runs without pre-training, its floor"
     own, others = is_own(study, name), _other_pairs(study, name)
     pairs: Mapping[Pair, Comparison] = {}
     if not own and counts:
         pairs = compare_shares(study.baseline, counts, others, families)
     elif not own:
         pairs = compare_each(study.baseline, values, others, families, untested)
-    floors = _floors(results, name)
     at_floor = dict[str, str]()
-    for floor, value, variants in () if own or counts else floors:
+    for floor, value, variants in () if own else floors:
+        # A floor that is no success says nothing about which runs succeed.
+        if counts and not _succeeds(summarize_floor(value).mean or 0.0, fields):
+            continue
         better = better_than_floor(values, value, fields["better"])
         at_floor = {one: floor for one in variants if values[one] and one not in better} | at_floor
     return Measured(
@@ -184,7 +191,11 @@ def _floors(results: Results, name: str) -> list[tuple[str, float | Values, list
     found: dict[str, list[tuple[float | Values, list[str]]]] = {}
     for variant in results.study.measured(name):
         floors: dict[str, float | Values] = {}
-        floors |= next((run.floors[name] for run in results.of(variant) if name in run.floors), {})
+        for floor in dict.fromkeys(floor for run in results.of(variant) for floor in run.floors.get(name, ())):
+            of_runs = {
+                run.seed: run.floors[name][floor] for run in results.of(variant) if floor in run.floors.get(name, ())
+            }
+            floors[floor] = of_runs if len(set(of_runs.values())) > 1 else next(iter(of_runs.values()))
         scratch = [run for run in results.scratch if run.variant == results.scratch_of.get(variant)]
         of_seeds = {run.seed: run.values[name] for run in scratch if name in run.values}
         if of_seeds and fields["kind"] == "fine_tuning":

@@ -102,6 +102,9 @@ def render(template: str, **values: Any) -> str:
     return re.sub(r"\n{3,}", "\n\n", visible(page)).strip() + "\n"
 
 
+_USUAL_SEEDS = 5  # of a study; below, the tests of spreads have little power
+
+
 def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[SweepText]) -> str:
     """Returns the sentences that a reader of nothing else must read."""
     said, complete = [], len(results.outcomes)
@@ -119,6 +122,11 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
         where = "Nothing follows" if len(useless) == len(compared) else "Nothing follows from some measures"
         said.append(f"**{where}: {'; '.join(measure.nothing_follows for measure in useless)}.**")
     said.append(f"{complete} of {complete + len(results.problems)} runs are complete.")
+    if results.study.seeds < _USUAL_SEEDS:
+        said.append(
+            f"With {results.study.seeds} seeds, more than one in twenty studies without an effect has a verdict where "
+            "the variants' spreads differ: docs/studies.md."
+        )
     kinds = [measure.kind(pair) for measure in compared for pair in measure.to_baseline.values()]
     found = sum(kind in ("better", "worse") for kind in kinds)
     tested = found + kinds.count("no significant difference")

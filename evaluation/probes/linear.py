@@ -103,7 +103,7 @@ class Linear(Probe):
         experiment, mesh = model.experiment, model.mesh
         ids, cut = _encode(experiment, [*(train.texts[k] for k in used), *test.texts])
         mode = self.mode or experiment.denoisers[0].mode
-        random = init_params(experiment.model, jax.random.key(0))
+        random = init_params(experiment.model, jax.random.key(experiment.seed))  # runs of a study: a sample of them
         random = jax.tree.map(lambda new, trained: jax.device_put(new, trained.sharding), random, model.params)
         states = [
             np.split(pooled_states(experiment, params, mesh, ids, pooling=self.pooling, mode=mode), [len(used)])
