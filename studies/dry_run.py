@@ -25,7 +25,10 @@ def print_plan(plan: Plan, jobs: Sequence[Job]) -> None:
         f"{study.question}\n{len(plan.variants)} variants x {study.seeds} seeds, {study.budget.amount:.4g} "
         f"{study.budget.unit} each; measures: {', '.join(study.measures)}\n"
     )
-    for line in describe_confounders(plan.confounders, list(plan.variants)):
+    names = list(plan.variants)
+    for field, values in plan.questions.items():
+        print(f"differs, as the study asks: {_by_variant(field, values, names)}")
+    for line in describe_confounders(plan.confounders, names):
         print(line)
     table = [("variant", "runs", "parameters", "steps", "raw tokens", "FLOPs", "fine-tuning steps", "s/step", "time")]
     total, measured = 0.0, dict[str, float]()
@@ -60,10 +63,13 @@ def describe_confounders(confounders: Mapping[str, Sequence[Any]], variants: Seq
         return []
     lines = ["CONFOUNDED: the variants also differ in fields that are not part of the question:"]
     for field, values in confounders.items():
-        of_variants = [f"{name} {value}" for name, value in zip(variants, values, strict=True)]
-        lines.append(f"  {field}: {', '.join(of_variants)}")
+        lines.append(f"  {_by_variant(field, values, variants)}")
     remedy = "give all variants one model with same_model=..., override the field, or name it in varies=(...)"
     return [*lines, f"  a difference may be the effect of these fields: {remedy}", ""]
+
+
+def _by_variant(field: str, values: Sequence[Any], variants: Sequence[str]) -> str:
+    return f"{field}: {', '.join(f'{name} {value}' for name, value in zip(variants, values, strict=True))}"
 
 
 def _seconds(run: PlannedRun, measured: dict[str, float]) -> float:

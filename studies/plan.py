@@ -127,8 +127,16 @@ class Plan:
     @property
     def confounders(self) -> dict[str, list[Any]]:
         """See `find_confounders`."""
-        stages = {name: [run.fields for run in variant.stages] for name, variant in self.variants.items()}
-        return find_confounders(self.study, stages)
+        return find_confounders(self.study, self._stages)
+
+    @property
+    def questions(self) -> dict[str, list[Any]]:
+        """See `find_questions`."""
+        return find_questions(self.study, self._stages)
+
+    @property
+    def _stages(self) -> dict[str, list[Mapping[str, Any]]]:
+        return {name: [run.fields for run in variant.stages] for name, variant in self.variants.items()}
 
     @property
     def runs(self) -> dict[str, VariantPlan]:
@@ -189,22 +197,45 @@ def find_confounders(study: Study, stages: Mapping[str, Sequence[Mapping[str, An
     stages: variant -> the configs of its stages, as nested mappings, the run's own last.
     """
     runs = {name: [flatten(config) for config in configs] for name, configs in stages.items()}
+    found: dict[str, list[Any]] = {}
+    for field, values in _differing(runs).items():
+        others = [run.get(field) for name in runs for run in _not_naming(field, study.variants[name], runs[name])]
+        if field not in study.varies and any(value != others[0] for value in others):
+            found[field] = values
+    swept = {name: study.variants[name].sweep for name in runs}
+    for field in dict.fromkeys(field for sweep in swept.values() for field in sweep):
+        values = [set(sweep.get(field, ())) for sweep in swept.values()]
+        if field not in study.varies and any(value != values[0] for value in values):
+            found[f"sweep of {field}"] = [[*sweep[field]] if field in sweep else "none" for sweep in swept.values()]
+    return found
+
+
+def find_questions(study: Study, stages: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[Any]]:
+    """Returns field -> its value in each variant, of what differs because the study says so, besides objectives.
+
+    These are the fields of `varies`, and those that overrides of variants name and that are no confounder. Arguments as
+    for `find_confounders`.
+    """
+    runs = {name: [flatten(config) for config in configs] for name, configs in stages.items()}
+    confounders = find_confounders(study, stages)
+    return {field: values for field, values in _differing(runs).items() if field not in confounders}
+
+
+def _differing(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[Any]]:
+    """Returns field -> its value in each variant, of the fields that differ, without objectives and reporting.
+
+    runs: variant -> the flat configs of its stages.
+    """
     every = [run for of_variant in runs.values() for run in of_variant]
-    expected = {*study.varies, "train.steps"}  # the budget determines the steps
+    expected = {"train.steps"}  # the budget determines the steps
     if all(run["model.architecture"] != "encoder_decoder" for run in every):
         expected.add("data.targets_length")  # a single stack does not read it
     found: dict[str, list[Any]] = {}
     for field in dict.fromkeys(field for run in every for field in run):
         if field in expected or field.startswith("objective.") or _REPORTING.fullmatch(field):
             continue
-        others = [run.get(field) for name in runs for run in _not_naming(field, study.variants[name], runs[name])]
-        if any(value != others[0] for value in others):
+        if any(run.get(field) != every[0].get(field) for run in every):
             found[field] = [_shown([run.get(field) for run in of_variant]) for of_variant in runs.values()]
-    swept = {name: study.variants[name].sweep for name in runs}
-    for field in dict.fromkeys(field for sweep in swept.values() for field in sweep):
-        values = [set(sweep.get(field, ())) for sweep in swept.values()]
-        if field not in study.varies and any(value != values[0] for value in values):
-            found[f"sweep of {field}"] = [[*sweep[field]] if field in sweep else "none" for sweep in swept.values()]
     return found
 
 

@@ -4,7 +4,7 @@ import collections
 import pathlib
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from contract.errors import ConfigError
@@ -68,7 +68,8 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
         headline=headline(results, [measure.found for measure in untimed], sweeps),
         summary=[measure.summary() for measure in untimed if measure.found.pairs],
         problems=[[f"`{p.variant}`", str(p.seed), p.state, text(p.reason)] for p in results.problems],
-        confounders=[[f"`{field}`", *map(text, map(str, values))] for field, values in results.confounders.items()],
+        confounders=_field_rows(results.confounders),
+        questions=_field_rows(results.questions),
         curves="figures/curves.svg" if curves else "",
         objectives_differ=objectives_differ(study, curves),
         orders=[_order_row(order) for order in orders],
@@ -102,6 +103,7 @@ def render(template: str, **values: Any) -> str:
     return re.sub(r"\n{3,}", "\n\n", visible(page)).strip() + "\n"
 
 
+_SIMILAR = 1.1  # times the parameters, or the updates, of the smallest variant
 _USUAL_SEEDS = 5  # of a study; below, the tests of spreads have little power
 
 
@@ -113,6 +115,7 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
             f"**Confounded: the variants also differ in {names}, so no difference below is the effect of the question "
             "alone.**"
         )
+    said += _joint_questions(results)
     if results.versions:
         runs = "; ".join(f"code {text(code)}: {text(', '.join(names))}" for code, names in results.versions.items())
         said.append(f"**Mixed code: the runs do not share one version of the source code ({runs}).**")
@@ -140,6 +143,26 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
     if ends := [variant for sweep in sweeps for variant in sweep.at_the_end()]:
         said.append(f"Chosen at the end of their sweep: {', '.join(ends)}.")
     return " ".join(said)
+
+
+def _joint_questions(results: Results) -> list[str]:
+    """Returns the sentence on what varies together, and on the sizes of the variants where these differ."""
+    study, said = results.study, []
+    names = [f"`{field}`" for field in results.questions]
+    names = ["their config"] * (len({study.config_of(name) for name in study.variants}) > 1) + names
+    if len(names) > 1:
+        listed = f"{', '.join(names[:-1])} and {names[-1]}"
+        said.append(f"The variants differ in {listed}, and a difference is of all these together.")
+    complete, sizes = [runs for name in study.variants if (runs := results.of(name))], []
+    for total, word in (("num_params", "parameters"), ("steps", "updates")):
+        means = [statistics.fmean(getattr(run, total) for run in runs) for runs in complete]
+        if means and max(means) > _SIMILAR * min(means):
+            sizes.append(f"{large(min(means))} to {large(max(means))} {word}")
+    return said + [f"They have {' and '.join(sizes)}."] * bool(sizes)
+
+
+def _field_rows(fields: Mapping[str, Sequence[Any]]) -> list[list[str]]:
+    return [[f"`{field}`", *map(text, map(str, values))] for field, values in fields.items()]
 
 
 def _count(verdicts: Iterable[str]) -> str:

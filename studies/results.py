@@ -156,7 +156,7 @@ class Results:
       outcomes: of complete runs, in the order of variants and seeds.
       problems: of every other run of the study.
       sweeps: of all values that sweeps try.
-      confounders: Plan.confounders.
+      confounders, questions: those of the Plan.
       scratch: of complete fine-tunings without pre-training, whose `variant` is a name in Plan.scratch: values of the
         fine-tuned measures alone.
       scratch_of: variant -> that name, where the variant has a fine-tuned measure.
@@ -168,6 +168,7 @@ class Results:
     problems: Sequence[Outcome]
     sweeps: Sequence[Outcome]
     confounders: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    questions: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     scratch: Sequence[Outcome] = ()
     scratch_of: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -328,6 +329,7 @@ class StudyFolder:
             problems=[outcome for outcome in outcomes if outcome.state != "complete"],
             sweeps=[self.outcome(job, plan) for job in jobs if job.field],
             confounders=plan.confounders,
+            questions=plan.questions,
             scratch=[outcome for outcome in complete if outcome.variant in plan.scratch],
             scratch_of={variant: one.name for one in plan.scratch.values() for variant in one.shared_by},
         )

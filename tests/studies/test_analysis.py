@@ -60,6 +60,32 @@ def test_a_floor_of_the_model_is_that_of_the_variants_with_this_model():
     assert measure.at_floor == {"base": "random, as base"}
 
 
+def test_a_floor_of_several_runs_is_a_sample():
+    """The random Transformers of three seeds: their mean is below base, and their spread is wider than the gain."""
+    results = make_results({"loss": {"base": [1.9, 2.0, 2.1], "good": [0.1, 0.2, 0.3]}})
+    random = {0: 1.7, 1: 2.4, 2: 2.3}
+    runs = [dataclasses.replace(run, floors={"loss": {"random": random[run.seed]}}) for run in results.outcomes]
+    [measure] = analyse(dataclasses.replace(results, outcomes=runs))
+    assert measure.floors == {"random": random} and measure.at_floor == {"base": "random"}
+
+
+def test_a_success_that_a_floor_has_too_says_nothing():
+    values = {"base": [0.5, 0.52, 0.51], "good": [0.62, 0.63, 0.61], "best": [0.9, 0.91, 0.92]}
+    for at, expected in ((0.6, {"base": "random", "good": "random"}), (0.7, {})):
+        measures = {"learned": success_rate(heldout_loss(config="configs/mlm.py") | {"better": "higher"}, at=at)}
+        results = make_results({"learned": values}, measures=measures)
+        [measure] = analyse(with_outcomes(results, floors={"learned": {"random": 0.66}}))
+        assert measure.at_floor == expected
+
+
+def test_fine_tuning_whose_floor_is_not_there_has_no_test():
+    values = {"base": [0.50, 0.51, 0.52], "good": [0.60, 0.62, 0.61]}
+    results = make_results({"accuracy": values}, measures={"accuracy": fine_tuning()})
+    [measure] = analyse(results)
+    assert kinds(measure) == {"good": "no test"}
+    assert "has no finished runs without pre-training" in measure.to_baseline["good"].reason
+
+
 def test_nothing_follows_where_the_baseline_is_at_a_floor():
     [measure] = analyse(with_outcomes(make_results({"loss": VALUES}), floors=FLOORS))
     assert measure.nothing_follows == "the baseline `base` is no better than trigram in `loss`"

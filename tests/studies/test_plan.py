@@ -156,7 +156,8 @@ def test_one_model_for_all_variants_is_not_confounded(corpus):
         "clm": variant({"model.num_layers": 1}),
         "span_corruption": variant(config="configs/span_corruption.py"),
     }
-    assert make_plan(objectives_study(corpus, same_model="configs/clm.py", variants=overridden), {}).confounders == {}
+    plan = make_plan(objectives_study(corpus, same_model="configs/clm.py", variants=overridden), {})
+    assert plan.confounders == {} and plan.questions == {"model.num_layers": [1, 4]}
     varies = [*make_plan(objectives_study(corpus), {}).confounders]
     assert make_plan(objectives_study(corpus, varies=varies), {}).confounders == {}
     with pytest.raises(ConfigError, match=r"varies='model.nope' is no field of the runs"):

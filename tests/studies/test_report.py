@@ -103,7 +103,7 @@ def test_the_parts_are_in_order_and_figures_exist(report):
         "What follows",
         "| `loss` (lower) | `good` (−0.500) | – | `other` | – | – | about 0.36 |",
         "What differs",
-        "No field differs beyond the question",
+        "No field differs, objectives apart",
         "What is missing",
         "Results",
         "p (corrected)",
@@ -143,6 +143,23 @@ def test_a_confounded_study_says_so_first(tmp_path):
     headline = "**Confounded: the variants also differ in `model.num_layers`, so no difference below is the effect of"
     assert written.index(headline) < written.index("6 of 6 runs are complete")
     assert "| `model.num_layers` | 2 | 4 |" in written and "No field differs" not in written
+
+
+def test_what_varies_together_is_named_with_its_sizes(tmp_path):
+    results = make_results({"loss": {"base": [1.0, 1.1, 1.2], "other": [2.0, 2.1, 2.2]}})
+    sizes = {"base": dict(num_params=1000, steps=50), "other": dict(num_params=2500, steps=52)}
+    runs = [dataclasses.replace(run, **sizes[run.variant]) for run in results.outcomes]
+    written = write_report(
+        dataclasses.replace(
+            results, outcomes=runs, questions={"model.d_model": [64, 128], "model.mlp": ["relu", "gelu"]}
+        ),
+        tmp_path,
+    ).read_text()
+    together = (
+        "The variants differ in `model.d_model` and `model.mlp`, and a difference is of all these together. They have "
+    )
+    assert together + "1000 to 2500 parameters. 6 of 6" in written
+    assert "| `model.d_model` | 64 | 128 |" in written and "No other field differs." in written
 
 
 def headline(results, tmp_path):
