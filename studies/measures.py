@@ -32,7 +32,7 @@ _CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unr
 _PROBE_METRICS = [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
 _PROBE_METRICS += ["exact_match", "accuracy"]
 # Metrics of probes -> by what their floors, as printed, are multiplied.
-_UNITS_OF_FLOORS = {"bits_per_byte": 1.0, "nats_per_byte": math.log(2), "accuracy": 1.0}
+_UNITS_OF_FLOORS = {"bits_per_byte": 1.0, "nats_per_byte": math.log(2), "accuracy": 1.0, "exact_match": 1.0}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ labels as groups; or the lines of --path=FILE.jsonl, with an optional group:
     {"prompt": "1+1=", "response": "2", "group": "short"}
 """
 
+import collections
 import dataclasses
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -47,14 +48,17 @@ class ExactMatch(Probe):
     An encoder fills in a mask for each token of the answer, in the order of `order`, and so knows the answer's length.
     So does a teacherless model, which was trained on masks alone and fills in all of them at once.
 
+    The floor "chance" is the share of the instances that have the commonest answer, or, if it is larger, the share that
+    a guess among the answers which the prompt leaves gets right (Task.chance).
+
     path: the file; None: the held-out documents.
     order: of the masks: the one whose two likeliest tokens differ most in probability first ("margin", Kim et al. 2025,
-        arXiv 2502.06768), the one with the likeliest token first ("probability"), from left to right, or all at once.
-        "": "margin", and "once" for a teacherless model.
+        arXiv 2502.06768), the one with the likeliest token ("probability") or with the least entropy first, from left
+        to right, in a random order, or all at once. "": "margin", and "once" for a teacherless model.
     """
 
     path: str | None = None
-    order: Literal["", "margin", "probability", "left_to_right", "once"] = ""
+    order: Literal["", "margin", "probability", "entropy", "left_to_right", "random", "once"] = ""
 
     name: ClassVar = "exact_match"
     sides: ClassVar = ("left", "both")
@@ -92,9 +96,15 @@ class ExactMatch(Probe):
         else:
             fields["order"] = self.order or denoiser.objective.prompting.order
             is_right = _filled_in(model, denoiser, items, fields["order"])
-        groups = np.array([item.group for item in items])
-        fields |= _share(is_right)
-        fields["groups"] = {name: _share(is_right[groups == name]) for name in dict.fromkeys(groups.tolist()) if name}
+        groups, answers = np.array([item.group for item in items]), [item.answer.tobytes() for item in items]
+        data = model.experiment.data
+        least = make_task(data.path).chance if self.path is None and data.source == "gym" else 0.0
+        fields |= _share(is_right, answers, least)
+        fields["groups"] = {
+            name: _share(is_right[chosen], [answers[k] for k in chosen], least)
+            for name in dict.fromkeys(groups.tolist())
+            if name and len(chosen := np.flatnonzero(groups == name))
+        }
         return fields | {"interval": f"{CONFIDENCE:.0%}, Wilson score"}
 
     def _items(self, experiment: Experiment, documents: Documents | MixedDocuments | None) -> list[Item]:
@@ -153,8 +163,8 @@ def _filled_in(model: LanguageModel, denoiser: Denoiser, items: list[Item], orde
     return is_right
 
 
-def _share(is_right: np.ndarray) -> dict[str, Any]:
-    """Returns the JSON fields of a share of instances. is_right: bool [n], at least one."""
+def _share(is_right: np.ndarray, answers: list[bytes], least_chance: float) -> dict[str, Any]:
+    """Returns the JSON fields of a share of instances. is_right: bool [n], at least one. answers: theirs."""
     count, share = len(is_right), float(is_right.mean())
     interval = stats.binomtest(int(is_right.sum()), count).proportion_ci(CONFIDENCE, method="wilson")
     return {
@@ -163,6 +173,7 @@ def _share(is_right: np.ndarray) -> dict[str, Any]:
         # Equal values do not determine a spread: if all of n are right, a true share of 1 - 3 / n is still possible.
         "exact_match_stderr": (share * (1 - share) / count) ** 0.5 if 0 < share < 1 else None,
         "exact_match_interval": [float(interval.low), float(interval.high)],
+        "floors": {"chance": max(least_chance, collections.Counter(answers).most_common(1)[0][1] / count)},
     }
 
 

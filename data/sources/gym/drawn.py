@@ -157,6 +157,10 @@ class StarGraph(DrawnTask):
     labels: Annotated[int, "[5, 62]"] = 20
 
     @property
+    def chance(self) -> float:
+        return 1 / self.degree
+
+    @property
     def _num_nodes(self) -> int:
         return self.degree * (self.length - 1) + 1
 
@@ -255,7 +259,7 @@ class CFG(DrawnTask):
     length: of a word, an even number. brackets: kinds of brackets. depth: the fewest brackets of an answer.
     """
 
-    length: Annotated[int, "[12, 512]"] = 32
+    length: Annotated[int, "[12, 256]"] = 32
     brackets: Annotated[int, "[2, 4]"] = 3
     depth: Annotated[int, "[1, 8]"] = 3
 

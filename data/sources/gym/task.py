@@ -37,6 +37,11 @@ class Task(abc.ABC):
 
     kinds: ClassVar[tuple[str, ...]] = ()  # of the test instances
 
+    @property
+    def chance(self) -> float:
+        """The share of answers that a guess among those which the prompt leaves gets right; 0: next to none."""
+        return 0.0
+
     @abc.abstractmethod
     def train(self) -> Iterator[Instance]:
         """Yields the training instances, always the same ones in the same order."""

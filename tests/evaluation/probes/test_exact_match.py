@@ -100,6 +100,16 @@ def test_an_answer_is_right_if_every_token_is_the_likeliest(config, model_of):
         assert (found["exact_match"], *(groups[kind]["exact_match"] for kind in ("forward", "backward"))) == shares
         assert groups["forward"]["instances"] == 4 and groups["forward"]["exact_match_stderr"] is None
     assert found["exact_match_interval"] == pytest.approx([0.0, 0.3244], abs=1e-4)  # Wilson: z^2 / (n + z^2)
+    assert found["floors"] == {"chance": 1 / 8} and groups["backward"]["floors"] == {"chance": 1 / 4}
+
+
+def test_chance_is_the_commonest_answer_or_a_guess_among_those_that_the_prompt_leaves(model_of, tmp_path):
+    model, corpora = model_of("clm", "decoder_only", "star_graph:degree=4,length=3,labels=9,train_size=20,test_size=16")
+    assert ExactMatch().measure(oracle(model, set())[0], corpora)["floors"] == {"chance": 1 / 4}
+    lines = [{"prompt": letter, "response": "abc"[k % 3 // 2]} for k, letter in enumerate("ABCDEF")]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    found = ExactMatch(path=str(tmp_path / "items.jsonl")).measure(oracle(model, set())[0], None)
+    assert found["floors"] == {"chance": 4 / 6}
 
 
 @pytest.mark.parametrize(("order", "passes"), [("once", 1), ("left_to_right", 3), ("probability", 3), ("margin", 3)])
