@@ -20,10 +20,7 @@ exact one in fairseq (RoBERTa, BART). Hugging Face's BERT and ELECTRA have the e
 | Llama 7b, 13b; Llama 2 70b | 6.738B, 13.016B; 68.977B | 32000 |
 """
 
-import dataclasses
-
 from configs import base
-from models.config import ModelConfig
 
 
 def _size(
@@ -40,25 +37,16 @@ def _size(
     )
 
 
-# Fields that were added to the model later, with the values of a model without them.
-_LATER = {
-    field.name: field.default
-    for field in dataclasses.fields(ModelConfig)
-    if field.default is not dataclasses.MISSING and field.name in base.get_config().model
+# Every shape sets every field, so that an update replaces all fields of another shape. A field that a shape does not
+# name, such as one that was added later, has the default of configs/base.py.
+_DEFAULTS = {
+    name: value
+    for name, value in base.get_config().model.items()
+    if name not in ("attention", "remat", "scan_unroll", "vocab_size", "max_length")
 }
 
-_RARELY_USED = _LATER | dict(  # Every shape sets these too, so that an update replaces all fields of another shape.
-    embedding_size=0,
-    num_token_types=0,
-    share_stacks=False,
-    relative_num_buckets=32,
-    relative_max_distance=128,
-    rope_theta=10000.0,
-    initializer_range=0.02,
-)
-
 _T5_V1_1 = (
-    _RARELY_USED
+    _DEFAULTS
     | dict(architecture="encoder_decoder", positions="relative", mlp="gated_gelu")
     | dict(dropout_rate=0.0, dropout_broadcast_positions=True)
     | dict(norm="rms", norm_position="pre", norm_epsilon=1e-6, embedding_norm=False, use_bias=False)
@@ -89,7 +77,7 @@ UL2 = {"20b": _UL2 | _size(num_layers=32, d_model=4096, num_heads=16, d_ff=16384
 
 # prediction_head="bert": masked tokens are predicted through a dense layer and the tied table.
 _BERT = (
-    _RARELY_USED
+    _DEFAULTS
     | dict(architecture="encoder_only", positions="learned", mlp="gelu")
     | dict(dropout_rate=0.1, dropout_broadcast_positions=False)
     | dict(norm="layer", norm_position="post", norm_epsilon=1e-12, embedding_norm=True, use_bias=True)
@@ -139,7 +127,7 @@ GPT2 = {
 }
 
 _LLAMA = (
-    _RARELY_USED
+    _DEFAULTS
     | dict(architecture="decoder_only", positions="rope", mlp="gated_silu")
     | dict(dropout_rate=0.0, dropout_broadcast_positions=False)
     | dict(norm="rms", norm_position="pre", norm_epsilon=1e-6, embedding_norm=False, use_bias=False)
