@@ -21,14 +21,14 @@ from ml_collections import ConfigDict
 from configs import architectures, base, mlm
 from configs.sizes import DIAL
 
-_COUNT = dict(name="masked_diffusion", alignment="same", noise="count", schedule="linear", power=2.0, eps=1e-3)
+_COUNT = dict(name="masked_diffusion", alignment="same", noise="count", noise_schedule="linear", power=2.0, eps=1e-3)
 _MD4 = _COUNT | dict(noise="bernoulli", eps=1e-4)
 VARIANTS = {
     "same": _COUNT,
     "next": _COUNT | dict(alignment="next"),
     "bernoulli": _COUNT | dict(noise="bernoulli"),
-    "cosine": _MD4 | dict(schedule="cosine"),
-    "polynomial": _MD4 | dict(schedule="polynomial"),
+    "cosine": _MD4 | dict(noise_schedule="cosine"),
+    "polynomial": _MD4 | dict(noise_schedule="polynomial"),
     "response": _COUNT | dict(name="response_diffusion"),
 }
 

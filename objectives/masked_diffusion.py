@@ -28,10 +28,10 @@ class MaskedDiffusion(InPlace):
         hidden with probability p = (1 - eps) s(t) + eps, t uniform in (0, 1], with the loss weight s'(t) / p. The
         number of hidden tokens then makes the loss of a text vary too, by sqrt((ln(1 / eps) - 1) / n) of the loss with
         s(t) = t: 21% at n = 128. A text of which nothing is hidden adds 0 to the loss and n to the denominator.
-    schedule: s(t); not read by noise="count". "linear": t, with which the weight is 1 / p (LLaDA, Nie et al. 2025,
-        arXiv 2502.09992). "cosine": sin(pi t / 2). "polynomial": t^power. These are 1 - alpha(t) of MD4 (Shi et al.
-        2024, arXiv 2406.04329), and with eps = 0 the weight is -alpha'(t) / (1 - alpha(t)), as there.
-    power: the exponent of schedule="polynomial"; not read by others.
+    noise_schedule: s(t); not read by noise="count". "linear": t, with which the weight is 1 / p (LLaDA, Nie et al.
+        2025, arXiv 2502.09992). "cosine": sin(pi t / 2). "polynomial": t^power. These are 1 - alpha(t) of MD4 (Shi et
+        al. 2024, arXiv 2406.04329), and with eps = 0 the weight is -alpha'(t) / (1 - alpha(t)), as there.
+    power: the exponent of noise_schedule="polynomial"; not read by others.
     eps: the least p; not read by noise="count". Above 0 the expected loss is not the bound, which is an integral over p
         from 0 to 1, but the mean of the integrand from eps to 1. LLaDA: 1e-3. MD4: 1e-4.
 
@@ -47,7 +47,7 @@ class MaskedDiffusion(InPlace):
 
     alignment: Literal["same", "next"]
     noise: Literal["count", "bernoulli"] = "count"
-    schedule: Literal["linear", "cosine", "polynomial"] = "linear"
+    noise_schedule: Literal["linear", "cosine", "polynomial"] = "linear"
     power: Annotated[float, "[1, 16]"] = 2.0
     eps: Annotated[float, "[0, 1)"] = 1e-3
 
@@ -93,10 +93,10 @@ class MaskedDiffusion(InPlace):
         """
         if ((t <= 0) | (t > 1)).any():
             raise ValueError(f"times of masked diffusion must be in (0, 1], not from {t.min()} to {t.max()}")
-        if self.schedule == "cosine":
+        if self.noise_schedule == "cosine":
             shares, slopes = np.sin(np.pi / 2 * t), np.pi / 2 * np.cos(np.pi / 2 * t)
         else:
-            power = 1.0 if self.schedule == "linear" else self.power
+            power = 1.0 if self.noise_schedule == "linear" else self.power
             shares, slopes = t**power, power * t ** (power - 1)
         p = (1 - self.eps) * shares + self.eps
         return p, slopes / p

@@ -23,9 +23,9 @@ VOCAB = vocab()
 DIFFUSION = MaskedDiffusion(alignment="same")
 BERNOULLI = {
     "linear": dataclasses.replace(DIFFUSION, noise="bernoulli"),
-    "cosine": dataclasses.replace(DIFFUSION, noise="bernoulli", schedule="cosine"),
-    "polynomial": dataclasses.replace(DIFFUSION, noise="bernoulli", schedule="polynomial"),
-    "cubic": dataclasses.replace(DIFFUSION, noise="bernoulli", schedule="polynomial", power=3.0),
+    "cosine": dataclasses.replace(DIFFUSION, noise="bernoulli", noise_schedule="cosine"),
+    "polynomial": dataclasses.replace(DIFFUSION, noise="bernoulli", noise_schedule="polynomial"),
+    "cubic": dataclasses.replace(DIFFUSION, noise="bernoulli", noise_schedule="polynomial", power=3.0),
 }
 N = 4  # tokens of a text over {0, 1, 2}
 SUBSETS = [frozenset(subset) for k in range(1, N + 1) for subset in itertools.combinations(range(N), k)]
