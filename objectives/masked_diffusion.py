@@ -78,13 +78,13 @@ class MaskedDiffusion(InPlace):
             quantiles = rng.uniform(rng.fold_in(keys, _COUNT), 1)[:, 0]
         keys = rng.fold_in(keys, _SELECT)
         if self.noise == "count":
-            n = counted.sum(axis=1)
+            n = text.lengths if prompt_lengths is None else text.lengths - prompt_lengths
             k = 1 + np.floor(quantiles * n).astype(np.int64)
             selected, weights = rng.choose_mask(keys, counted, k), n / k
         else:
             p, weights = self.rates(1 - quantiles)
             selected = counted & (rng.uniform(keys, counted.shape[1]) < p[:, None])
-        return selected, (selected * weights[:, None]).astype(np.float32)
+        return selected, selected * weights.astype(np.float32)[:, None]
 
     def rates(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns p and the loss weight of "bernoulli" at times `t`, float64 [E] each.
