@@ -76,7 +76,7 @@ def full_batch(experiment: Experiment, batch_sharding: NamedSharding) -> dict[st
             batch[name] = generator.integers(0, experiment.model.vocab_size, field.shape, field.dtype)
         elif name.endswith("_positions"):
             batch[name] = np.broadcast_to(np.arange(field.shape[1], dtype=field.dtype), field.shape)
-        elif name.endswith("_loss_weights"):
+        elif name.endswith(("_loss_weights", "_loss_denominators")):
             scored = np.arange(field.shape[1]) < experiment.learner.num_logits(field.shape[1])
             batch[name] = np.broadcast_to(scored.astype(field.dtype), field.shape)
         else:

@@ -2,20 +2,35 @@
 
     python -m train.main --config=configs/masked_diffusion.py
     python -m train.main --config=configs/masked_diffusion.py:next --config.model.architecture=decoder_only
+    python -m train.main --config=configs/masked_diffusion.py:response --config.train.init_from=runs/masked_diffusion
 
 `bits_per_byte` of the evaluation is the bound on the bits of the text, which compares with that of configs/clm.py. The
-bound is estimated from one draw of hidden tokens for each held-out window.
+bound is estimated from one draw of exactly k hidden tokens for each held-out window, in every variant.
 
 Sizes: tiny (default), base, large (BERT's shapes). Variants:
-  same    default: a token is predicted at its own position
-  next    it is predicted at the position that reads the token before it, as by a causal language model
+  same        default: exactly k of n tokens are hidden; a token is predicted at its own position
+  next        it is predicted at the position that reads the token before it, as by a causal language model
+  bernoulli   each token is hidden with probability p, uniform from 0.001 to 1, and has the loss weight 1 / p (LLaDA)
+  cosine      the same with p = sin(pi t / 2), t uniform, and the weight of MD4 in continuous time (Shi et al. 2024)
+  polynomial  the same with p = t^2
+  response    prompts and responses as in configs/sft.py; only the response is hidden, so the loss compares with SFT's
 """
 
 from ml_collections import ConfigDict
 
 from configs import architectures, base, mlm
+from configs.sizes import DIAL
 
-VARIANTS = {name: dict(name="masked_diffusion", alignment=name) for name in ("same", "next")}
+_COUNT = dict(name="masked_diffusion", alignment="same", noise="count", noise_schedule="linear", power=2.0, eps=1e-3)
+_MD4 = _COUNT | dict(noise="bernoulli", eps=1e-4)
+VARIANTS = {
+    "same": _COUNT,
+    "next": _COUNT | dict(alignment="next"),
+    "bernoulli": _COUNT | dict(noise="bernoulli"),
+    "cosine": _MD4 | dict(noise_schedule="cosine"),
+    "polynomial": _MD4 | dict(noise_schedule="polynomial"),
+    "response": _COUNT | dict(name="response_diffusion"),
+}
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
@@ -23,4 +38,9 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     size, variant = base.split_preset(preset, architectures.BERT, VARIANTS)
     config = mlm.get_config(size)
     config.objective = ConfigDict(VARIANTS[variant])
+    if variant == "response":
+        config.data.update(source="stdlib_functions", documents="whole", on_unusable="skip")
+        if size in DIAL:
+            config.data.inputs_length = 512
+            config.train.batch_size //= 4
     return config

@@ -17,6 +17,7 @@ Optional fields, which only some objectives make:
 
 | field | dtype [shape] | architectures | meaning |
 |---|---|---|---|
+| decoder_loss_denominators, encoder_loss_denominators | float32 [B, T] or [B, S] | all | what each position adds to the denominator of the loss; without this field, its loss weight |
 | encoder_token_types | int32 [B, S] | encoder-only | 0 in sentence A, 1 in sentence B |
 | encoder_attention_order | int32 [B, S] | encoder-only | a token attends to the tokens of its segment whose order is at most the token's own; without this field, to its whole segment |
 | sentence_labels | int32 [B] | all | the class of the row's text or pair of sentences; -1 without one |
@@ -56,9 +57,10 @@ FIELDS: dict[str, Dtypes] = {
     },
 }
 OPTIONAL_FIELDS: dict[str, Dtypes] = {
-    "encoder_decoder": {"sentence_labels": np.int32},
-    "decoder_only": {"sentence_labels": np.int32},
+    "encoder_decoder": {"decoder_loss_denominators": np.float32, "sentence_labels": np.int32},
+    "decoder_only": {"decoder_loss_denominators": np.float32, "sentence_labels": np.int32},
     "encoder_only": {
+        "encoder_loss_denominators": np.float32,
         "encoder_token_types": np.int32,
         "encoder_attention_order": np.int32,
         "sentence_labels": np.int32,
@@ -70,7 +72,8 @@ def check_batch(batch: Batch, architecture: str) -> None:
     """Raises ValueError if `batch` is not a valid batch of `architecture`.
 
     Checks the names, dtypes and dimensions of the fields, the order of segments and padding, the positions, that
-    padding has no loss weight, and that decoder inputs are the targets shifted right within each segment.
+    padding has no loss weight and no denominator, and that decoder inputs are the targets shifted right within each
+    segment.
     """
     _check_fields(batch, architecture)
     for stack in ("encoder", "decoder"):
@@ -101,9 +104,9 @@ def _check_segments(batch: Batch, stack: str) -> None:
         raise ValueError(f"{stack}_segment_ids must not decrease along a row, with padding last")
     if (batch[f"{stack}_positions"][_starts(segment_ids) | padding] != 0).any():
         raise ValueError(f"{stack}_positions must restart at 0 with each segment and be 0 on padding")
-    weights = batch.get(f"{stack}_loss_weights")
-    if weights is not None and (weights[padding] != 0).any():
-        raise ValueError(f"{stack}_loss_weights must be 0 on padding")
+    for name in (f"{stack}_loss_weights", f"{stack}_loss_denominators"):
+        if name in batch and (batch[name][padding] != 0).any():
+            raise ValueError(f"{name} must be 0 on padding")
 
 
 def _check_shift(batch: Batch) -> None:

@@ -35,16 +35,35 @@ def seed_bits(seed: int, purpose: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{purpose}:{seed}".encode(), digest_size=8).digest())
 
 
-def example_keys(seed: int, examples: np.ndarray, pieces: np.ndarray) -> np.ndarray:
+def example_keys(seed: int, examples: np.ndarray, pieces: np.ndarray, purpose: str = "example") -> np.ndarray:
     """The keys of examples, uint64 [E], a function of (seed, example number, piece) alone.
 
     Args:
       seed: any int.
       examples: int64 [E], the number of each example's window among all windows of the run.
       pieces: int64 [E], which of its window's examples each is; 0 where a window is one example.
+      purpose: as for `seed_bits`.
     """
-    windows = mix64(np.uint64(seed_bits(seed, "example")) + GOLDEN * examples.astype(np.uint64))
+    windows = mix64(np.uint64(seed_bits(seed, purpose)) + GOLDEN * examples.astype(np.uint64))
     return mix64(windows + GOLDEN * pieces.astype(np.uint64))
+
+
+def quantiles(seed: int, examples: np.ndarray, pieces: np.ndarray, per_batch: int | None) -> np.ndarray:
+    """Antithetic draws: float64 [E] in [0, 1), each uniform by itself, those of a batch evenly spread over [0, 1).
+
+    Example i of a batch of B has (u + i / B) mod 1, with one uniform u for all of them (Kingma et al. 2021, arXiv
+    2107.00630, the low-discrepancy sampler). Draws are a function of (seed, example number, piece) and B alone.
+
+    Args:
+      seed, examples, pieces: as for `example_keys`. Pieces of the same number have a u of their own.
+      per_batch: B; None: the golden ratio's multiples replace those of 1 / B, with one u for all examples, which
+        spreads any number of consecutive examples evenly.
+    """
+    if per_batch is None:
+        batches, steps = np.zeros_like(examples), examples * (0.5 * 5**0.5 - 0.5)
+    else:
+        batches, steps = examples // per_batch, examples % per_batch / per_batch
+    return (uniform(example_keys(seed, batches, pieces, "quantiles"), 1)[:, 0] + steps) % 1.0
 
 
 @functools.cache

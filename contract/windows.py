@@ -45,8 +45,8 @@ class WindowSpec:
         "split": a window ends where its document ends, so the last window of a document is shorter.
         "whole": a window is as many whole documents as fit a row, each a separate example.
       eos: whether each document ends in EOS. If False, no window contains an EOS.
-      extra_columns: optional columns of `Windows` to fill: "others", "prompt_lengths", "labels", and, for "split",
-        "begins_document" and "ends_document".
+      extra_columns: optional columns of `Windows` to fill: "others", "prompt_lengths", "labels", "quantiles",
+        and, for "split", "begins_document" and "ends_document".
       ramp: how the weight changes during the run; None if it is constant.
       capacities: for "whole", the capacity of each stack.
       classes: for "labels", the names of the classes, in the order of their ids.
@@ -114,7 +114,7 @@ class BatchSpec:
 class Windows(NamedTuple):
     """E raw examples of the rows of one batch, in row order.
 
-    The columns from others_tokens to ends_document are None unless a spec requests them (`extra_columns`).
+    The columns from others_tokens to quantiles are None unless a spec requests them (`extra_columns`).
     """
 
     tokens: np.ndarray  # int32 [E, W], padded with the pad id; W is the longest possible example
@@ -128,4 +128,5 @@ class Windows(NamedTuple):
     labels: np.ndarray | None = None  # int32 [E], the class of the example's document
     begins_document: np.ndarray | None = None  # bool [E], whether the example begins where its document does
     ends_document: np.ndarray | None = None  # bool [E], whether the example ends where its document does
+    quantiles: np.ndarray | None = None  # float64 [E], uniform in [0, 1), evenly spread over a batch (contract/rng.py)
     variant_ids: np.ndarray | None = None  # int32 [E], as in RowPlan; None where rows are not planned

@@ -127,8 +127,7 @@ def takes_pairs(experiment: Experiment, denoiser: str | None = None) -> bool:
 
 def batch_of(experiment: Experiment, windows: Windows) -> Batch:
     """Returns the batch of `windows`, a row for each of them."""
-    collate = experiment.collate
-    return collate.place(collate.examples(windows), windows, len(windows.row_ids))
+    return experiment.collate(windows, len(windows.row_ids))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +172,7 @@ def text_losses(
             "text alone has no loss: read the held-out metrics of the run instead (train.evaluate)"
         )
     windows, owners, denoiser_ids = text_windows(experiment, texts, denoiser=denoiser, seed=seed, cut=True)
-    nats, tokens = row_losses(experiment, params, mesh, batch_of(experiment, windows))
+    nats, tokens = row_losses(experiment, params, mesh, experiment.heldout_collate(windows, len(owners)))
     nats, tokens = (np.bincount(owners, values, len(texts)) for values in (nats, tokens))
     return [
         TextLoss(float(nats[k]), float(tokens[k]), _num_bytes(experiment, text), experiment.tasks[denoiser_id].name)

@@ -136,6 +136,12 @@ class Experiment:
         return self.tokenizer.vocab
 
     @functools.cached_property
+    def heldout_collate(self) -> Collator:
+        """`collate` with the objectives of evaluations (Objective.heldout)."""
+        tasks = [dataclasses.replace(task, objective=task.objective.heldout()) for task in self.collate.denoisers]
+        return dataclasses.replace(self.collate, denoisers=tuple(tasks))
+
+    @functools.cached_property
     def params_shapes(self) -> Params:
         """The parameters' shapes and dtypes, as jax.ShapeDtypeStruct."""
         return jax.eval_shape(lambda: self.learner.init_params(jax.random.key(0)))
@@ -189,6 +195,7 @@ class Experiment:
             batch_size=batch_size,
             local_rows=range(batch_size) if local_rows is None else local_rows,
             seed=self.seed,
+            evenly_over=self.train.batch_size * self.batch_spec.examples_per_row,
         )
 
     def heldout(self, documents: Documents | MixedDocuments, *, local_rows: Sequence[int] | None = None) -> Heldout:
@@ -202,7 +209,8 @@ class Experiment:
         """
 
         def transform(windows: Windows, num_rows: int, groups: np.ndarray) -> Batch:
-            return self.collate.place(self.collate.examples(windows), windows._replace(denoiser_ids=groups), num_rows)
+            collate = self.heldout_collate
+            return collate.place(collate.examples(windows), windows._replace(denoiser_ids=groups), num_rows)
 
         return Heldout(
             documents,

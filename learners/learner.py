@@ -43,10 +43,11 @@ from objectives.losses.cross_entropy import (
     LossSums,
     at_positions,
     cross_entropy,
+    denominators,
     scored_at,
     scored_positions,
     scored_tokens,
-    target_side,
+    with_denominators,
 )
 from objectives.mixture import Mixture
 from objectives.objective import Objective
@@ -162,6 +163,9 @@ class Learner(abc.ABC):
 
     def token_loss(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> LossSums:
         """Returns the cross-entropy of the batch's scored tokens, in chunks if loss.chunk_size is not 0."""
+        return with_denominators(self._token_loss(params, hidden_BxLxD, batch), batch)
+
+    def _token_loss(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> LossSums:
         scored, length, chunk_size = scored_tokens(batch), hidden_BxLxD.shape[1], self.setup.loss.chunk_size
         if self.num_logits(length) < length:
             positions_BxK = scored_positions(scored.weights_BxL, self.num_logits(length))
@@ -193,6 +197,8 @@ class Learner(abc.ABC):
 class TokenPredictionLearner(Learner):
     """See Learner. The reported loss and accuracy are over the tokens with a loss weight: those the objective scores.
 
+    Where the batch has denominators (contract/batch.py), both are over the tokens with a denominator instead.
+
     Parameters: `transformer` alone.
     """
 
@@ -200,7 +206,7 @@ class TokenPredictionLearner(Learner):
         return {"transformer": init_params(self.model, key)}
 
     def weights(self, batch: Batch) -> dict[str, Array]:
-        return {"tokens": batch[f"{target_side(batch)}_loss_weights"].sum()}
+        return {"tokens": denominators(batch).sum()}
 
     def loss(
         self, params: Params, batch: Batch, weights: dict[str, Array], *, key: Array, train: bool

@@ -12,7 +12,7 @@ from objectives.electra import ELECTRA
 from objectives.fim import FIM
 from objectives.future_summary import FutureSummary
 from objectives.iid_denoising import IIDDenoising
-from objectives.masked_diffusion import MaskedDiffusion
+from objectives.masked_diffusion import MaskedDiffusion, ResponseDiffusion
 from objectives.mixture import Mixture
 from objectives.mlm import MLM
 from objectives.mntp import MNTP
@@ -44,6 +44,7 @@ OBJECTIVES = {
     "multi_token_prediction": MultiTokenPrediction,
     "nsp": NSP,
     "prefix_lm": PrefixLM,
+    "response_diffusion": ResponseDiffusion,
     "reverse": Reverse,
     "sft": SFT,
     "simcse": SimCSE,

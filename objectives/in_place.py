@@ -38,8 +38,13 @@ class InPlace(Objective):
         """
 
     @abc.abstractmethod
-    def select(self, text: Sequences, keys: np.ndarray, vocab: Vocab) -> tuple[np.ndarray, np.ndarray | None]:
-        """Returns the scored positions, bool [E, W], and their loss weights, float32 [E, W]; None: all 1."""
+    def select(
+        self, text: Sequences, keys: np.ndarray, vocab: Vocab, **columns: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Returns the scored positions, bool [E, W], and their loss weights, float32 [E, W]; None: all 1.
+
+        columns: those of `extra_columns`.
+        """
 
     @property
     def shown_rates(self) -> tuple[float, float]:
@@ -56,14 +61,14 @@ class InPlace(Objective):
     def output_lengths(self, raw):
         return OutputLengths(raw, np.zeros_like(raw), raw)
 
-    def corrupt(self, tokens, lengths, keys, vocab):
-        selected, weights = self.select(Sequences(tokens, lengths), keys, vocab)
+    def corrupt(self, tokens, lengths, keys, vocab, **columns):
+        selected, weights = self.select(Sequences(tokens, lengths), keys, vocab, **columns)
         shown = mask_selected(keys, tokens, selected, vocab, *self.shown_rates)
         shifted = np.full(len(tokens), self.shifted)
         return Masked(Sequences(shown, lengths), tokens, selected, weights=weights, shifted=shifted)
 
-    def hidden_mask(self, tokens, lengths, keys, vocab):
-        selected, _ = self.select(Sequences(tokens, lengths), keys, vocab)
+    def hidden_mask(self, tokens, lengths, keys, vocab, **columns):
+        selected, _ = self.select(Sequences(tokens, lengths), keys, vocab, **columns)
         return replaced(keys, selected, *self.shown_rates) & valid_positions(lengths, tokens.shape[1])
 
     def restore(self, inputs, targets, vocab):

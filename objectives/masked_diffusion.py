@@ -1,51 +1,141 @@
 """Masked diffusion of text: a random number of tokens is hidden, weighted so that the loss bounds the likelihood."""
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from contract import rng
+from contract.windows import Capacity
 from objectives.algebra.noise import valid_positions
 from objectives.in_place import InPlace
+from objectives.prompting import FillResponse
 
 _COUNT, _SELECT = 3, 0  # tags of keys; `mask_selected` uses 1 and 2
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskedDiffusion(InPlace):
-    """Of a text of n tokens k are hidden, k uniform in 1..n, and each hidden token has the loss weight n / k.
+    """A random number of a text's n tokens is hidden, and weighted such that the expected loss is the any-order bound.
 
-    The expected loss of a text is an upper bound of its negative log-likelihood in nats: the mean over all orders of
-    its tokens of the chain rule, which is also the integral over t of the 1 / t weighted loss of masked diffusion (Ou
-    et al. 2025, arXiv 2406.03736; Sahoo et al. 2024, arXiv 2406.07524). The weights of a text add up to n, so nats per
-    token and bits per byte are of the same tokens as those of a causal language model.
+    This bound is the mean, over all orders of the tokens, of the chain rule in nats. It is at least the negative
+    log-likelihood of the text (Ou et al. 2025, arXiv 2406.03736; Sahoo et al. 2024, arXiv 2406.07524). The denominator
+    of a text's loss is n: nats per token and bits per byte are of the same tokens as a causal language model's.
 
     alignment: "same": a token is predicted at its own position. "next": where the token before it is read, as by a
         causal language model, whose parameters may be the start (DiffuLLaMA, Gong et al. 2025; Dream).
+    noise: "count": k tokens are hidden, k uniform in 1..n, with the loss weight n / k. "bernoulli": each token is
+        hidden with probability p = (1 - eps) s(t) + eps, t uniform in (0, 1], with the loss weight s'(t) / p. The
+        number of hidden tokens then makes the loss of a text vary too, by sqrt((ln(1 / eps) - 1) / n) of the loss with
+        s(t) = t: 21% at n = 128. A text of which nothing is hidden adds 0 to the loss and n to the denominator.
+    noise_schedule: s(t); not read by noise="count". "linear": t, with which the weight is 1 / p (LLaDA, Nie et al.
+        2025, arXiv 2502.09992). "cosine": sin(pi t / 2). "polynomial": t^power. These are 1 - alpha(t) of MD4 (Shi et
+        al. 2024, arXiv 2406.04329), and with eps = 0 the weight is -alpha'(t) / (1 - alpha(t)), as there.
+    power: the exponent of noise_schedule="polynomial"; not read by others.
+    eps: the least p; not read by noise="count". Above 0 the expected loss is not the bound, which is an integral over p
+        from 0 to 1, but the mean of the integrand from eps to 1. LLaDA: 1e-3. MD4: 1e-4.
+
+    Evaluations have noise="count", as in LLaDA: their loss is the bound for every noise, and varies less.
+
+    The column `quantiles` spreads k and t evenly over the examples of a batch, as MD4 spreads t. Windows without this
+    column have independent draws.
 
     Every token of the window may be hidden, EOS too, since a causal language model predicts EOS too.
 
-    Deviation: LLaDA (Nie et al. 2025) draws t, hides each token with probability t, and weights by 1 / t. The
-    expectation is the same, and the number of hidden tokens alone makes that loss of a text vary, by 21% at n = 128.
+    Deviation: MD4 bounds p away from 1 too, and adds a reconstruction term for the least p.
     """
 
     alignment: Literal["same", "next"]
+    noise: Literal["count", "bernoulli"] = "count"
+    noise_schedule: Literal["linear", "cosine", "polynomial"] = "linear"
+    power: Annotated[float, "[1, 16]"] = 2.0
+    eps: Annotated[float, "[0, 1)"] = 1e-3
 
-    byte_metric: ClassVar = "bits_per_byte"  # the bound, of the text in its order, with the EOS of documents
+    extra_columns: ClassVar[tuple[str, ...]] = ("quantiles",)
+    byte_metric: ClassVar[str] = "bits_per_byte"  # the bound, of the text in its order, with the EOS of documents
 
     @property
     def shifted(self):
         return self.alignment == "next"
 
-    def select(self, text, keys, vocab):
-        lengths = np.asarray(text.lengths, np.int64)
-        counts = rng.integers(rng.fold_in(keys, _COUNT), 1, lengths)
-        selected = rng.choose_mask(rng.fold_in(keys, _SELECT), valid_positions(lengths, text.tokens.shape[1]), counts)
-        return selected, (selected * (lengths / counts)[:, None]).astype(np.float32)
+    @property
+    def has_denominators(self):
+        return self.noise == "bernoulli"
+
+    def heldout(self):
+        return dataclasses.replace(self, noise="count")
+
+    def corrupt(self, tokens, lengths, keys, vocab, **columns):
+        examples = super().corrupt(tokens, lengths, keys, vocab, **columns)
+        if self.noise == "count":  # the loss weights of a text add up to n
+            return examples
+        counted = _counted(lengths, tokens.shape[1], columns.get("prompt_lengths"))
+        return examples._replace(denominators=counted.astype(np.float32))
+
+    def select(self, text, keys, vocab, *, quantiles=None, prompt_lengths=None):
+        counted = _counted(text.lengths, text.tokens.shape[1], prompt_lengths)
+        if quantiles is None:
+            quantiles = rng.uniform(rng.fold_in(keys, _COUNT), 1)[:, 0]
+        keys = rng.fold_in(keys, _SELECT)
+        if self.noise == "count":
+            n = text.lengths if prompt_lengths is None else text.lengths - prompt_lengths
+            k = 1 + np.floor(quantiles * n).astype(np.int64)
+            selected, weights = rng.choose_mask(keys, counted, k), n / k
+        else:
+            p, weights = self.rates(1 - quantiles)
+            selected = counted & (rng.uniform(keys, counted.shape[1]) < p[:, None])
+        return selected, selected * weights.astype(np.float32)[:, None]
+
+    def rates(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns p and the loss weight of "bernoulli" at times `t`, float64 [E] each.
+
+        t: float64 [E]. Raises ValueError for a time outside (0, 1].
+        """
+        if ((t <= 0) | (t > 1)).any():
+            raise ValueError(f"times of masked diffusion must be in (0, 1], not from {t.min()} to {t.max()}")
+        if self.noise_schedule == "cosine":
+            shares, slopes = np.sin(np.pi / 2 * t), np.pi / 2 * np.cos(np.pi / 2 * t)
+        else:
+            power = 1.0 if self.noise_schedule == "linear" else self.power
+            shares, slopes = t**power, power * t ** (power - 1)
+        p = (1 - self.eps) * shares + self.eps
+        return p, slopes / p
 
     def most_scored(self, raw):
         return raw
 
     def expected(self):
         return {"masked": 1.0, "random": 0.0, "kept": 0.0}  # the share of a text of n tokens is (n + 1) / (2 n)
+
+
+@dataclasses.dataclass(frozen=True)
+class ResponseDiffusion(MaskedDiffusion):
+    """Masked diffusion of responses: only the response of a pair and its EOS are hidden and counted (LLaDA's SFT).
+
+    n is the number of these tokens, so the loss compares with the loss of objectives/sft.py on the same pairs. The
+    prompt is read in both directions, and always shown. With an empty prompt the whole text is hidden and counted.
+
+    An example is a whole document, never cut.
+
+    Deviation: LLaDA pads the responses of a batch to one length with EOS, which it hides and counts too.
+    """
+
+    documents: ClassVar = ("whole",)
+    extra_columns: ClassVar = ("quantiles", "prompt_lengths")
+    byte_metric: ClassVar = ""
+
+    @property
+    def prompting(self):
+        return FillResponse(shifted=self.shifted)
+
+    def capacities(self, shape):
+        return (Capacity("data.inputs_length", shape.inputs_length, True, True, 0),)
+
+    def select(self, text, keys, vocab, *, prompt_lengths, quantiles=None):
+        return super().select(text, keys, vocab, quantiles=quantiles, prompt_lengths=prompt_lengths)
+
+
+def _counted(lengths: np.ndarray, width: int, prompt_lengths: np.ndarray | None) -> np.ndarray:
+    """bool [E, width]: the tokens that may be hidden, those after the prompt."""
+    counted = valid_positions(lengths, width)
+    return counted if prompt_lengths is None else counted & ~valid_positions(prompt_lengths, width)

@@ -39,6 +39,7 @@ class Masked(NamedTuple):
     weights: np.ndarray | None = None  # float32 [E, W], the loss weights of the selected positions; None: 1
     shifted: np.ndarray | None = None  # bool [E], whether a token is predicted where the token before it is read
     causal: np.ndarray | None = None  # bool [E], whether a decoder reads the example causally; None: in both directions
+    denominators: np.ndarray | None = None  # float32 [E, W], of the loss, by position; None: the loss weights
 
 
 class OutputLengths(NamedTuple):
@@ -78,7 +79,8 @@ class Objective(abc.ABC):
     subclass `objectives.denoising.Denoising` instead, which derives these five.
 
     `corrupt` and `hidden_mask` take the optional columns that `extra_columns` lists as keyword arguments: `others`
-    (Sequences), `prompt_lengths` (int [E]), `labels` (int [E]), `begins_document` and `ends_document` (bool [E]).
+    (Sequences), `prompt_lengths` (int [E]), `labels` (int [E]), `begins_document` and `ends_document` (bool [E]), and
+    `quantiles` (float64 [E]), which hand-made windows may lack.
 
     A subclass of a concrete objective that changes the examples (`corrupt`, or a Denoising's `noise_mask` and views)
     must also define the inherited members that describe them: `prompting`, `hidden_mask`, `restore`, `byte_metric`,
@@ -182,6 +184,15 @@ class Objective(abc.ABC):
     def num_sentinels(self, raw: np.ndarray) -> np.ndarray:
         """Upper bound of the number of sentinels that raw lengths, int [n], need: int [n]."""
         return np.zeros_like(raw)
+
+    @property
+    def has_denominators(self) -> bool:
+        """Whether `corrupt` sets Masked.denominators."""
+        return False
+
+    def heldout(self) -> "Objective":
+        """Returns the objective of evaluations: this one, or one of which a held-out text's loss varies less."""
+        return self
 
     def variants(self, count: int) -> "tuple[Objective, ...]":
         """Splits the objective into `count` objectives that are equal to it if mixed in equal shares.

@@ -270,15 +270,11 @@ class FillMasks(Prompting):
 
 
 @dataclasses.dataclass(frozen=True)
-class RespondAtOnce(FillMasks):
-    """The model reads a prompt and a [MASK] for each token of the response, and predicts all of them: teacherless."""
+class FillResponse(FillMasks):
+    """The model reads a prompt and a [MASK] for each token of the response: masked diffusion of responses."""
 
     mask_rate: float = 0.5
     has_ends: bool = False
-    shifted: bool = True
-
-    order = "once"
-    causal = True
 
     def hide(self, text, start, stop, vocab):
         return super().hide(text, start, stop, vocab) if stop == len(text) else None
@@ -286,6 +282,16 @@ class RespondAtOnce(FillMasks):
     def demonstration(self, tokens, corrupt, vocab):
         is_masked = np.arange(len(tokens)) >= len(tokens) // 2
         return np.where(is_masked, vocab.mask, tokens).astype(np.int32), tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class RespondAtOnce(FillResponse):
+    """FillResponse whose model predicts all tokens of the response at once, reading causally: teacherless."""
+
+    shifted: bool = True
+
+    order = "once"
+    causal = True
 
 
 def _ids(tokens) -> np.ndarray:

@@ -518,7 +518,7 @@ def test_no_bit_of_a_prediction_depends_on_the_predicted_token(name, architectur
         # Every scored token with a different ordinary token was changed in some row, and the model depends on its text.
         changeable = changed_token(vocab, targets[0][0]) != targets[0][0]
         np.testing.assert_array_equal(predicted.any(axis=0), scored[0] & changeable)
-        assert logits_differ.any()
+        assert logits_differ.any() or hidden.all()
 
 
 def scored_tokens_differ(before, after):

@@ -10,7 +10,7 @@ import grain
 import numpy as np
 
 from contract.batch import Batch
-from contract.rng import example_keys
+from contract.rng import example_keys, quantiles
 from contract.windows import BatchSpec, Ramp, Windows
 from data.windows.documents import Documents, MixedDocuments
 from data.windows.order import Drawn, DrawOrder, PlannedOrder
@@ -38,6 +38,7 @@ def batches(
     batch_size: int,
     local_rows: Sequence[int],
     seed: int,
+    evenly_over: int = 0,
 ) -> "Batches":
     """Returns a sequence of training batches without end, of which element n is this process's rows of batch n.
 
@@ -56,6 +57,7 @@ def batches(
       batch_size: rows of the global batch.
       local_rows: this process's rows of the global batch, ascending; they need not be adjacent.
       seed: any int. It determines the order, the cuts and the examples' keys.
+      evenly_over: how many windows the column "quantiles" is evenly spread over; 0: those of a batch.
 
     Raises ConfigError for invalid weights and where the documents do not fill a window.
     """
@@ -76,6 +78,7 @@ def batches(
     else:
         order = PlannedOrder(lengths, cycle.ravel(), seed=seed)
     sizes = {"batch_size": batch_size, "local_rows": local_rows}
+    sizes["evenly_over"] = evenly_over or batch_size * spec.examples_per_row
     return Batches(readers, denoiser_ids, order.draw, spec, transform, seed=seed, weights=weights, ramps=ramps, **sizes)
 
 
@@ -181,6 +184,7 @@ class Batches:
         batch_size: int,
         local_rows: Sequence[int],
         total_windows: int = sys.maxsize,
+        evenly_over: int | None,
         weights: Sequence[float] = (),
         ramps: Sequence[Ramp | None] = (),
     ):
@@ -191,13 +195,14 @@ class Batches:
           order: numbers of windows, int64 [n] -> which windows these are.
           transform, batch_size, local_rows: as for `batches`.
           seed: any int, which determines the examples' keys.
+          evenly_over: how many windows "quantiles" is evenly spread over; None: any number (contract/rng.py).
           total_windows: the number of windows. The rows of the last batch that have no window are empty.
         """
         self.readers, self.spec, self.weights, self.ramps = readers, spec, weights, ramps
         self._denoiser_ids = np.asarray(denoiser_ids, np.int32)
         self._order, self._transform, self._seed = order, transform, seed
         self._batch_size, self._local_rows = batch_size, np.asarray(local_rows, np.int64)
-        self._total_windows = total_windows
+        self._total_windows, self._evenly_over = total_windows, evenly_over
         self._per_batch = batch_size * spec.examples_per_row
         self.num_rows = len(local_rows)
         self.num_windows = self.num_rows * spec.examples_per_row
@@ -302,7 +307,7 @@ class Batches:
     def _extra_columns(self, windows: Windows, examples: DrawnExamples) -> dict[str, np.ndarray]:
         """The columns of Windows that readers request (WindowSpec.extra_columns); 0 for other readers' examples."""
         count = len(windows.lengths)
-        dtypes = {"begins_document": bool, "ends_document": bool}
+        dtypes = {"begins_document": bool, "ends_document": bool, "quantiles": np.float64}
         columns = {name: np.zeros(count, dtypes.get(name, np.int32)) for name in self._columns if name != "others"}
         if "others" in self._columns:
             columns["others_tokens"] = np.full((count, self._width), self.spec.pad_id, np.int32)
@@ -318,6 +323,9 @@ class Batches:
                 columns["others_tokens"][chosen], columns["others_lengths"][chosen] = others
             if "prompt_lengths" in requested:
                 columns["prompt_lengths"][chosen] = store.prompt_lengths[number]
+            if "quantiles" in requested:
+                numbers = examples.key_numbers[chosen], examples.pieces[chosen]
+                columns["quantiles"][chosen] = quantiles(self._seed, *numbers, self._evenly_over)
             if "labels" in requested:
                 columns["labels"][chosen] = reader.classes[documents[chosen]]
             if "begins_document" in requested:

@@ -98,6 +98,7 @@ class Heldout:
             batch_size=batch_size,
             local_rows=rows,
             total_windows=total,
+            evenly_over=None,
         )
         drawn = self.batches.draw_windows(np.arange(total))
         self._most_in_row = int(np.bincount(drawn.windows // self._per_row).max())

@@ -35,7 +35,7 @@ class LossSums(NamedTuple):
     """Sums over scored tokens, float32. Add them over microbatches and devices, then divide by weight_sum."""
 
     minimized_sum: jax.Array  # [] cross-entropy with label smoothing, plus the z-loss
-    weight_sum: jax.Array  # [] the denominator: the sum of the loss weights
+    weight_sum: jax.Array  # [] the denominator: the sum of the loss weights, unless `with_denominators` replaces it
     loss_sum: jax.Array  # [] negative log-likelihood, nats
     correct_sum: jax.Array  # [] tokens whose most likely prediction is the target
     loss_sum_by_group: jax.Array  # [num_groups]
@@ -139,6 +139,21 @@ def scored_tokens(batch: Mapping[str, jax.Array]) -> ScoredTokens:
     """Returns the targets and loss weights of a batch, with `example_source` as groups (contract/batch.py)."""
     side = target_side(batch)
     return ScoredTokens(batch[f"{side}_target_tokens"], batch[f"{side}_loss_weights"], batch["example_source"])
+
+
+def denominators(batch: Mapping[str, jax.Array]) -> jax.Array:
+    """Returns what each position of a batch adds to the denominator of the loss, float32 [B, L]."""
+    side = target_side(batch)
+    return batch.get(f"{side}_loss_denominators", batch[f"{side}_loss_weights"])
+
+
+def with_denominators(sums: LossSums, batch: Mapping[str, jax.Array]) -> LossSums:
+    """Returns the sums of a batch with the sums of its `denominators` in place of those of its loss weights."""
+    if f"{target_side(batch)}_loss_denominators" not in batch:
+        return sums
+    by_position, groups = denominators(batch), batch["example_source"]
+    by_group = jax.ops.segment_sum(by_position.ravel(), groups.ravel(), num_segments=len(sums.weight_sum_by_group))
+    return sums._replace(weight_sum=by_position.sum(), weight_sum_by_group=by_group)
 
 
 def scored_positions(weights_BxL: jax.Array, num_positions: int) -> jax.Array:

@@ -61,12 +61,17 @@ class Collator:
         for denoiser, places in self._places_by_denoiser(windows):
             group = views_of(denoiser.objective) or denoiser.objective, bool(denoiser.mode)
             groups.setdefault(group, []).append((denoiser, places))
-        examples, chosen = [], []
+        parts, chosen = [], []
         for members in groups.values():
             chosen.append(np.concatenate([places for _, places in members]))
-            examples.append(self._corrupt(members, windows, chosen[-1]))
-        if len({type(part) for part in examples}) > 1:
-            return _interleave([layout.decoder_examples(part, self.bidirectional_inputs) for part in examples], chosen)
+            parts.append(self._corrupt(members, windows, chosen[-1]))
+        # All batches must have the same fields, also those without an example of a denoiser that sets denominators.
+        has_denominators = any(denoiser.objective.has_denominators for denoiser in self.denoisers)
+        kinds, examples = {type(part) for part in parts}, cast(list[Examples], parts)
+        if len(kinds) > 1 or (has_denominators and InputsTargets in kinds):
+            examples = [layout.decoder_examples(part, self.bidirectional_inputs) for part in parts]
+        if has_denominators:
+            examples = [_with_denominators(part) for part in examples]
         return _interleave(examples, chosen)
 
     def _places_by_denoiser(self, windows: Windows) -> Iterator[tuple[Denoiser, np.ndarray]]:
@@ -109,13 +114,21 @@ class Collator:
 
 def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray) -> dict[str, Sequences | np.ndarray]:
     """Returns the columns `names` (Objective.extra_columns) of examples `chosen`, int [n], as `corrupt` takes them."""
-    columns: dict[str, Sequences | np.ndarray] = {
-        name: getattr(windows, name)[chosen] for name in names if name != "others"
-    }
+    present = [name for name in names if name != "others" and getattr(windows, name) is not None]
+    columns: dict[str, Sequences | np.ndarray] = {name: getattr(windows, name)[chosen] for name in present}
     if "others" in names:
         assert windows.others_tokens is not None and windows.others_lengths is not None
         columns["others"] = Sequences(windows.others_tokens[chosen], windows.others_lengths[chosen])
     return columns
+
+
+def _with_denominators(part: Examples) -> Examples:
+    """The examples, which have loss weights, with denominators: these weights, where the objective sets none."""
+    assert not isinstance(part, InputsTargets)
+    if part.denominators is not None:
+        return part
+    weights = part.selected.astype(np.float32) if part.weights is None else part.weights
+    return part._replace(denominators=weights)
 
 
 def _interleave(parts: Sequence[Examples], chosen: Sequence[np.ndarray]):

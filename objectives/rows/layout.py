@@ -169,6 +169,7 @@ class DecoderExamples(NamedTuple):
     shifted: np.ndarray  # bool [E], whether a target is predicted where the token before it is read
     prefix: np.ndarray  # int64 [E], how many leading positions the whole segment attends to
     labels: np.ndarray | None = None  # int32 [E]
+    denominators: np.ndarray | None = None  # float32 [E, W], as in Masked
 
 
 def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: bool) -> DecoderExamples:
@@ -181,7 +182,9 @@ def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: boo
         weights = examples.selected.astype(np.float32) if examples.weights is None else examples.weights
         shifted = np.zeros(len(lengths), bool) if examples.shifted is None else examples.shifted
         prefix = lengths if examples.causal is None else np.where(examples.causal, 0, lengths)
-        return DecoderExamples(examples.inputs, examples.targets, weights, shifted, prefix, examples.labels)
+        return DecoderExamples(
+            examples.inputs, examples.targets, weights, shifted, prefix, examples.labels, examples.denominators
+        )
     inputs, targets, labels = examples
     lengths = inputs.lengths + targets.lengths
     filled = valid_positions(lengths, int(lengths.max(initial=0)))
@@ -209,12 +212,17 @@ def _decoder_only(
         return _fill(array, lengths, at=runs.filled, into=np.full(runs.filled.shape, padding, dtype))
 
     read, is_shifted = fill(examples.read.tokens, vocab.pad), runs.spread(examples.shifted[:, None], np.bool_)
+    optional = {}
+    if examples.labels is not None:
+        optional["sentence_labels"] = _by_row(examples.labels, row_ids, num_rows)
+    if examples.denominators is not None:
+        optional["decoder_loss_denominators"] = fill(examples.denominators, 0, np.float32)
     return {
         **_decoder_fields(runs, fill(examples.targets, vocab.pad), denoiser_ids, vocab),
         "decoder_input_tokens": np.where(is_shifted, _shifted_right(runs, read, vocab), read),
         "decoder_loss_weights": fill(examples.weights, 0, np.float32),
         "decoder_bidirectional_mask": runs.spread(np.asarray([True, False]), np.bool_),
-        **({} if examples.labels is None else {"sentence_labels": _by_row(examples.labels, row_ids, num_rows)}),
+        **optional,
     }
 
 
@@ -281,7 +289,7 @@ def encoder_only(
     """
     if isinstance(examples, InputsTargets):
         examples = _predicted_at_cls(examples, vocab)
-    inputs, targets, selected, token_types, attention_order, labels, weights, shifted, _ = examples
+    inputs, targets, selected, token_types, attention_order, labels, weights, shifted, _, denominators = examples
     runs = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length)
     fields = _encoder_fields(runs, inputs, vocab)
     if shifted is not None and shifted.any():
@@ -294,6 +302,8 @@ def encoder_only(
             fields[name] = runs.fill(values, inputs.lengths, 0)
     if labels is not None:
         fields["sentence_labels"] = _by_row(labels, row_ids, num_rows)
+    if denominators is not None:
+        fields["encoder_loss_denominators"] = runs.fill(denominators, inputs.lengths, 0, np.float32)
     return {
         **fields,
         "encoder_target_tokens": runs.fill(targets, inputs.lengths, vocab.pad),

@@ -23,6 +23,10 @@ def batch(**changes):
 def test_the_packed_row_is_a_batch():
     check_batch(batch(), "decoder_only")
     check_batch(batch() | {"sentence_labels": np.zeros(1, np.int32)}, "decoder_only")
+    counted = np.array([[0, 0, 1, 1, 0, 1, 1, 0, 0, 0]], np.float32)
+    check_batch(batch() | {"decoder_loss_denominators": counted}, "decoder_only")
+    with pytest.raises(ValueError, match="decoder_loss_denominators must be 0 on padding"):
+        check_batch(batch() | {"decoder_loss_denominators": np.ones((1, 10), np.float32)}, "decoder_only")
 
 
 @pytest.mark.parametrize(

@@ -76,3 +76,24 @@ def test_the_three_ways_to_draw_agree(sizes, seed):
     ):
         assert np.sort(positions).tolist() == in_order.tolist()
         assert np.flatnonzero(mask[e]).tolist() == in_order[: counts[e]].tolist()
+
+
+def test_quantiles_of_a_batch_are_evenly_spread_from_a_uniform_start():
+    numbers, pieces = np.arange(4000), np.zeros(4000, np.int64)
+    found = rng.quantiles(3, numbers, pieces, 8).reshape(500, 8)
+    starts = found[:, 0]
+    np.testing.assert_allclose((found - starts[:, None]) % 1.0, np.broadcast_to(np.arange(8) / 8, (500, 8)), atol=1e-12)
+    assert abs(starts.mean() - 0.5) < 0.05 and abs(starts.var() - 1 / 12) < 0.01
+    assert abs(np.corrcoef(starts[1:], starts[:-1])[0, 1]) < 0.15
+    assert found.min() >= 0 and found.max() < 1
+    other_pieces = rng.quantiles(3, numbers, pieces + 1, 8).reshape(500, 8)[:, 0]
+    assert abs(np.corrcoef(starts, other_pieces)[0, 1]) < 0.15
+    np.testing.assert_array_equal(rng.quantiles(3, numbers[37:41], pieces[:4], 8), found.ravel()[37:41])
+
+
+def test_quantiles_without_a_batch_spread_every_number_of_examples():
+    """The gaps of n multiples of the golden ratio have at most three lengths, and the largest is below 2 / n."""
+    for first, count in ((0, 5), (0, 1000), (10**9, 1000)):
+        numbers = first + np.arange(count)
+        found = np.sort(rng.quantiles(3, numbers, np.zeros(count, np.int64), None))
+        assert np.diff(np.append(found, found[0] + 1)).max() < 2 / count

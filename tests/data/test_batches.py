@@ -13,10 +13,10 @@ from tests.data.corpus import all_documents, batches_of, examples_of_window, sto
 
 PAD = 0
 SPECS = (
-    WindowSpec("short", 0.5, 6, "join", False),
+    WindowSpec("short", 0.5, 6, "join", False, ("quantiles",)),
     WindowSpec("long", 0.25, 9, "join", True),
     WindowSpec("never", 0.0, 11, "split", True),
-    WindowSpec("packed", 0.25, 8, "pack", True),
+    WindowSpec("packed", 0.25, 8, "pack", True, ("quantiles",)),
 )
 PAIRS = (WindowSpec("pairs", 0.6, 5, "split", False, ("others",)), WindowSpec("alone", 0.4, 9, "split", True))
 PLAN = RowPlan(  # two rows; two specs with two window lengths each
@@ -114,6 +114,27 @@ def test_loader_yields_the_batches_in_order_from_any_start(documents, threads, r
         iterator = loader(batches_, start=start, threads=threads, prefetch=4)
         for n in range(start, start + 12):
             assert_equal(next(iterator), batches_[n])
+
+
+def test_quantiles_are_evenly_spread_over_a_batch(documents):
+    """Over its windows; the pieces of packed windows are spread too, by their numbers. Other examples have 0."""
+    batch = dataset(documents, specs=SPECS[3:], batch_size=40)[3]
+    piece = np.arange(len(batch["row_ids"])) - np.searchsorted(batch["row_ids"], batch["row_ids"])
+    assert piece.max() >= 2
+    for number in range(2):
+        offsets = (batch["quantiles"] - batch["row_ids"] / 40)[piece == number] % 1.0
+        np.testing.assert_allclose(offsets, offsets[0], atol=1e-12)
+    np.testing.assert_allclose(np.diff(np.sort(batch["quantiles"][piece == 0])), 1 / 40, atol=1e-12)
+    mixed = dataset(documents, batch_size=40)[3]
+    assert (mixed["quantiles"][mixed["denoiser_ids"] == 1] == 0).all()
+    assert (mixed["quantiles"][mixed["denoiser_ids"] != 1] > 0).all()
+
+
+def test_quantiles_depend_on_the_batch_of_training_and_not_on_how_many_rows_are_read(documents):
+    small, large = (dataset(documents, batch_size=rows, evenly_over=12) for rows in (4, 12))
+    threes = np.concatenate([small[n]["quantiles"] for n in range(3)])
+    np.testing.assert_array_equal(threes, large[0]["quantiles"])
+    np.testing.assert_array_equal(threes, small.read(0, 3)["quantiles"])
 
 
 def test_every_window_once_an_epoch_in_a_new_order(documents):

@@ -1,5 +1,6 @@
-"""Masked diffusion: its loss is the any-order bound, by enumeration over every mask of a short text."""
+"""Masked diffusion: its losses are the any-order bound, by enumeration over every mask of a short text."""
 
+import dataclasses
 import itertools
 import math
 
@@ -7,11 +8,25 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from objectives import MaskedDiffusion
-from tests.objectives.helpers import random_keys, vocab
+from contract.batch import check_batch
+from contract.windows import Windows
+from experiment.experiment import make_experiment
+from objectives import MaskedDiffusion, ResponseDiffusion, denoisers_of
+from objectives.objective import RowShape
+from run.compiled_run import make_run
+from run.evaluation import evaluate
+from tests.learners.row_learners import params_of
+from tests.objectives.helpers import make_collator, random_keys, vocab
+from tests.table import reads_corpus, small_config
 
 VOCAB = vocab()
 DIFFUSION = MaskedDiffusion(alignment="same")
+BERNOULLI = {
+    "linear": dataclasses.replace(DIFFUSION, noise="bernoulli"),
+    "cosine": dataclasses.replace(DIFFUSION, noise="bernoulli", noise_schedule="cosine"),
+    "polynomial": dataclasses.replace(DIFFUSION, noise="bernoulli", noise_schedule="polynomial"),
+    "cubic": dataclasses.replace(DIFFUSION, noise="bernoulli", noise_schedule="polynomial", power=3.0),
+}
 N = 4  # tokens of a text over {0, 1, 2}
 SUBSETS = [frozenset(subset) for k in range(1, N + 1) for subset in itertools.combinations(range(N), k)]
 
@@ -62,6 +77,54 @@ def integral_loss(nats: dict[frozenset, np.ndarray]) -> float:
     return integrate.quad(at, 0, 1, epsabs=1e-12)[0]
 
 
+def bernoulli_loss(nats: dict[frozenset, np.ndarray], objective: MaskedDiffusion) -> float:
+    """The expectation of the loss of a text of a "bernoulli" objective, over t by Gauss-Legendre quadrature."""
+    nodes, shares = np.polynomial.legendre.leggauss(80)
+    p, weights = objective.rates((nodes + 1) / 2)
+    at_nodes = sum(
+        p ** len(subset) * (1 - p) ** (N - len(subset)) * weights * sum(nats[subset][i] for i in subset)
+        for subset in SUBSETS
+    )
+    return float(shares / 2 @ at_nodes)
+
+
+RISING = {subset: np.full(N, 1 + 2 * (len(subset) - 1) / (N - 1)) for subset in SUBSETS}  # more hidden cost more
+
+
+@pytest.mark.parametrize("schedule", BERNOULLI)
+def test_every_schedule_has_the_expected_loss_of_the_bound(schedule):
+    objective = dataclasses.replace(BERNOULLI[schedule], eps=0.0)
+    for nats in (*map(random_nats, range(4)), RISING):
+        assert bernoulli_loss(nats, objective) == pytest.approx(any_order_loss(nats), abs=1e-9)
+
+
+def test_the_least_rate_of_hidden_tokens_makes_another_loss_of_every_schedule():
+    """LLaDA's: the mean over p in [eps, 1]. The part that is not the bound's is why evaluations do not use it."""
+    expected = bernoulli_loss(RISING, dataclasses.replace(DIFFUSION, noise="bernoulli", eps=1e-3))
+    for objective in BERNOULLI.values():
+        assert bernoulli_loss(RISING, objective) == pytest.approx(expected, abs=1e-9)
+    assert 1e-4 < expected / any_order_loss(RISING) - 1 < 1e-3
+    assert all(objective.heldout() == dataclasses.replace(objective, noise="count") for objective in BERNOULLI.values())
+    assert DIFFUSION.heldout() == DIFFUSION
+
+
+def test_other_normalizations_of_bernoulli_are_no_bound():
+    """Forcing a token into an empty draw, the mean over a text's hidden tokens, and these of a whole batch."""
+    nodes, shares = np.polynomial.legendre.leggauss(80)
+    p = (nodes + 1) / 2
+    hidden = [np.mean([sum(RISING[s][i] for i in s) for s in SUBSETS if len(s) == k]) for k in range(1, N + 1)]
+    of_count = [math.comb(N, k) * p**k * (1 - p) ** (N - k) for k in range(N + 1)]
+    some = 1 - of_count[0]
+    wrong = {
+        "forced": sum(of_count[k] / some / p * hidden[k - 1] for k in range(1, N + 1)),
+        "mean of a text": N * sum(of_count[k] / some / k * hidden[k - 1] for k in range(1, N + 1)),
+        "mean of a batch": N * sum(of_count[k] * hidden[k - 1] for k in range(1, N + 1)) / (N / 2),
+    }
+    bound = any_order_loss(RISING)
+    for name, at_nodes in wrong.items():
+        assert abs(float(shares / 2 @ at_nodes) / bound - 1) > 0.05, name
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_expected_loss_is_the_any_order_bound_and_the_integral_over_t(seed):
     nats = random_nats(seed)
@@ -71,10 +134,9 @@ def test_the_expected_loss_is_the_any_order_bound_and_the_integral_over_t(seed):
 
 def test_a_mean_over_the_hidden_tokens_is_no_bound():
     """BERT's normalization, at the same masks: hidden tokens of all texts over their number. More hidden cost more."""
-    nats = {subset: np.full(N, 1 + 2 * (len(subset) - 1) / (N - 1)) for subset in SUBSETS}
-    hidden = [np.mean([sum(nats[s][i] for i in s) for s in SUBSETS if len(s) == k]) for k in range(1, N + 1)]
+    hidden = [np.mean([sum(RISING[s][i] for i in s) for s in SUBSETS if len(s) == k]) for k in range(1, N + 1)]
     by_number = N * np.sum(hidden) / np.sum(np.arange(1, N + 1))
-    assert by_number / any_order_loss(nats) > 1.1
+    assert by_number / any_order_loss(RISING) > 1.1
 
 
 def test_with_true_conditionals_the_bound_is_the_likelihood():
@@ -111,3 +173,124 @@ def test_every_set_of_tokens_is_hidden_with_the_probability_of_the_enumeration(l
             sets = of_size @ (1 << np.arange(length))
             shares = np.bincount(sets, minlength=16)[[sum(1 << i for i in s) for s in SUBSETS if len(s) == size]]
             np.testing.assert_allclose(shares / len(of_size), 1 / math.comb(4, size), atol=0.03)
+
+
+def of_equal_texts(objective, length, count, **columns):
+    tokens = np.full((count, length + 2), VOCAB.content_start, np.int32)
+    return objective.corrupt(tokens, np.full(count, length), random_keys(count), VOCAB, **columns)
+
+
+@pytest.mark.parametrize(("length", "eps"), [(2, 0.1), (32, 1e-3), (128, 1e-3), (128, 0.05)])
+def test_the_noise_of_the_count_is_that_of_its_formula_and_texts_without_hidden_tokens_count(length, eps):
+    """Every token costs 1 nat, so the bound is 1 a token. Var[1 / p - 1] / n for p uniform in [eps, 1]."""
+    count = 100_000
+    examples = of_equal_texts(dataclasses.replace(BERNOULLI["linear"], eps=eps), length, count)
+    sums, denominators = (values.astype(np.float64).sum(axis=1) for values in (examples.weights, examples.denominators))
+    assert (denominators == length).all()
+    assert ((sums == 0).mean() > 1e-4) == (eps * length < 5)  # a text of which nothing is hidden
+    losses = sums / denominators
+    spread = math.sqrt((math.log(1 / eps) / (1 - eps) - 1) / length)
+    assert losses.mean() == pytest.approx(1, abs=5 * spread / math.sqrt(count))
+    assert losses.std() == pytest.approx(spread, rel=0.05)
+    exact = of_equal_texts(DIFFUSION, length, 1000)
+    np.testing.assert_allclose(exact.weights.sum(axis=1), length, rtol=1e-5)
+    assert exact.denominators is None
+
+
+@pytest.mark.parametrize("schedule", BERNOULLI)
+def test_tokens_are_hidden_independently_at_the_rate_of_the_quantile(schedule):
+    objective, count = BERNOULLI[schedule], 20_000
+    quantiles = np.tile([0.0, 0.3, 0.9], count)
+    examples = of_equal_texts(objective, 5, 3 * count, quantiles=quantiles)
+    p, weights = objective.rates(1 - quantiles[:3])
+    hidden = examples.selected[:, :5].reshape(count, 3, 5)
+    np.testing.assert_allclose(hidden.mean(axis=(0, 2)), p, atol=0.01)
+    np.testing.assert_allclose(hidden.sum(axis=2).var(axis=0), 5 * p * (1 - p), atol=0.05)
+    np.testing.assert_allclose(examples.weights[:3], examples.selected[:3] * weights[:, None], rtol=1e-6)
+    assert not examples.selected[:, 5:].any() and not examples.denominators[:, 5:].any()
+
+
+def test_rates_by_hand():
+    t = np.array([0.5, 1.0])
+    for schedule, eps, p, weights in (
+        ("linear", 0.5, [0.75, 1.0], [4 / 3, 1.0]),
+        ("cosine", 0.0, [math.sqrt(0.5), 1.0], [math.pi / 2, 0.0]),
+        ("polynomial", 0.0, [0.25, 1.0], [4.0, 2.0]),
+    ):
+        found = dataclasses.replace(BERNOULLI[schedule], eps=eps).rates(t)
+        np.testing.assert_allclose(found, (p, weights), atol=1e-12)
+    for outside in (0.0, 1.1):
+        with pytest.raises(ValueError, match=r"times of masked diffusion must be in \(0, 1\], not from"):
+            BERNOULLI["linear"].rates(np.array([outside]))
+
+
+def test_quantiles_of_a_batch_spread_the_counts():
+    """Of eight texts of four tokens two have each count."""
+    quantiles = (0.7 + np.arange(8) / 8) % 1.0
+    counts = of_equal_texts(DIFFUSION, 4, 8, quantiles=quantiles).selected.sum(axis=1)
+    assert np.bincount(counts).tolist() == [0, 2, 2, 2, 2]
+
+
+# Responses
+
+
+PAIRS = Windows(  # prompt 10 11 12, response 13 14; no prompt, response 20; prompt 30 31, an empty response
+    np.array([[10, 11, 12, 13, 14, VOCAB.eos], [20, VOCAB.eos, 7, 7, 7, 7], [30, 31, VOCAB.eos, 7, 7, 7]], np.int32),
+    np.array([6, 2, 3]),
+    np.array([0, 0, 1]),
+    np.zeros(3, np.uint64),
+    np.zeros(3, np.int32),
+    prompt_lengths=np.array([3, 0, 2], np.int32),
+)
+
+
+def rows_of_pairs(objective, architecture, quantile):
+    """The batch of PAIRS, whose responses have 3, 2 and 1 tokens with EOS."""
+    shape = RowShape(architecture, 10, 0, 1)
+    options = {"documents": "whole", "bidirectional_inputs": True}
+    collate = make_collator(denoisers_of(objective, "x"), shape, VOCAB, **options)
+    return collate(PAIRS._replace(quantiles=np.full(3, quantile)), 2)
+
+
+@pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
+def test_packed_rows_hide_and_count_responses_alone(architecture):
+    side = architecture.partition("_")[0]
+    batch = rows_of_pairs(ResponseDiffusion("same"), architecture, 0.99)  # all of a response is hidden
+    check_batch(batch, architecture)
+    m, eos = VOCAB.mask, VOCAB.eos
+    assert batch[f"{side}_input_tokens"].tolist() == [[10, 11, 12, m, m, m, m, m, 0, 0], [30, 31, m] + [0] * 7]
+    first = [10, 11, 12, 13, 14, eos, 20, eos, 0, 0]
+    assert batch[f"{side}_target_tokens"].tolist() == [first, [30, 31, eos] + [0] * 7]
+    assert batch[f"{side}_loss_weights"].tolist() == [[0, 0, 0, 1, 1, 1, 1, 1, 0, 0], [0, 0, 1] + [0] * 7]
+    assert batch[f"{side}_segment_ids"].tolist() == [[1] * 6 + [2] * 2 + [0] * 2, [1] * 3 + [0] * 7]
+    few = rows_of_pairs(ResponseDiffusion("same"), architecture, 0.0)  # one token of each
+    assert few[f"{side}_loss_weights"].sum(axis=1).tolist() == [3 + 2, 1]
+    np.testing.assert_array_equal(few[f"{side}_loss_weights"] > 0, few[f"{side}_input_tokens"] == m)
+    assert few[f"{side}_loss_weights"].max() == 3 and (few[f"{side}_loss_weights"] > 0).sum() == 3
+    none = rows_of_pairs(ResponseDiffusion("same", "bernoulli", eps=1e-9), architecture, 1 - 1e-9)
+    assert not none[f"{side}_loss_weights"].any()
+    np.testing.assert_array_equal(none[f"{side}_loss_denominators"], batch[f"{side}_loss_weights"])
+
+
+def test_responses_need_prompt_lengths():
+    with pytest.raises(TypeError, match="prompt_lengths"):
+        ResponseDiffusion("same").corrupt(PAIRS.tokens, PAIRS.lengths, PAIRS.keys, VOCAB)
+
+
+# Evaluations
+
+
+def test_evaluations_hide_exact_numbers_and_print_the_bound(corpus):
+    def metrics(variant):
+        name = f"masked_diffusion:{variant}"
+        experiment = make_experiment(small_config(name, "encoder_only", **reads_corpus(name, corpus)))
+        run = make_run(experiment, show_progress=False)
+        batch = run.heldout.batches[0]
+        assert "encoder_loss_denominators" not in batch
+        return evaluate(run, params_of(experiment.learner))
+
+    expected, found = metrics("same"), metrics("polynomial")
+    assert found.keys() == expected.keys() and "bits_per_byte" in found
+    name = {"loss/masked_diffusion": found["loss"]}
+    assert found == pytest.approx(expected | name, rel=1e-6)
+    assert "bits_per_byte" not in metrics("response")

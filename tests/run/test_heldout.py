@@ -19,6 +19,8 @@ CASES = {
     "ul2": ("encoder_decoder", {"data__examples_per_row": 2}),
     "nsp": ("encoder_only", {}),
     "classification": ("encoder_only", {}),
+    "masked_diffusion:bernoulli": ("encoder_only", {}),
+    "masked_diffusion:response": ("decoder_only", {}),
     "multi_token_prediction": ("decoder_only", {}),
 }
 

@@ -59,8 +59,11 @@ def examples_of_training(objective, start, stop, monkeypatch):
         examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB)
         return examples.inputs.tokens[0, : examples.inputs.lengths[0]], np.zeros(0, np.int32)
     elif isinstance(objective, InPlace):
-        monkeypatch.setattr(type(objective), "select", lambda *args: (is_hidden[None], None))
-        examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB)
+        columns = {"prompt_lengths": np.array([start])} if "prompt_lengths" in objective.extra_columns else {}
+        if columns and stop < len(TEXT):
+            return None  # responses are hidden, not texts in the middle
+        monkeypatch.setattr(type(objective), "select", lambda *args, **columns: (is_hidden[None], None))
+        examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB, **columns)
         return examples.inputs.tokens[0], np.zeros(0, np.int32)
     elif objective.extra_columns or objective.prompting is None or not hides(objective, start, stop):
         return None
@@ -105,6 +108,7 @@ FITS = {  # config -> the probes that fit, where it differs from its objective's
     "clm_then_mlm": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "clm_then_mlm:clm_100": "continuation exact_match minimal_pairs",
     "masked_diffusion": "exact_match infilling minimal_pairs pseudo_log_likelihood",
+    "masked_diffusion:response": "exact_match",
     "prefix_lm": "continuation exact_match minimal_pairs",
     "fim": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "span_corruption": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
