@@ -20,7 +20,7 @@ from data.windows.batches import loader
 from evaluation import likelihood
 from evaluation.likelihood import Likelihood
 from evaluation.scorer import LanguageModel
-from evaluation.texts import Text, TextLoss, batch_of, takes_pairs, text_losses, text_windows
+from evaluation.text_losses import TextLoss, text_losses
 from experiment.experiment import Experiment
 from generate.classify import Classified, classifier_rows, classifies, classify
 from generate.texts import Filled, Generated, NamedText, Options, answer_texts, read_texts
@@ -29,6 +29,7 @@ from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus, open_corpora
 from run.evaluation import evaluate
 from run.restore import language_model, reading_mesh
+from run.texts import Text, batch_of, takes_pairs, text_windows
 from show.examples import Chunk
 from show.page import Page, default_num_examples, make_page, make_page_of_rows
 from show.terminal import AS_WRITTEN, html_page, print_page

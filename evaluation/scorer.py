@@ -1,6 +1,6 @@
 """Scores tokens of texts with a run's language model.
 
-Probes, likelihoods and lm-eval score texts by `score_texts`; evaluation/texts.py has the losses of an objective.
+Probes, likelihoods and lm-eval score texts by `score_texts`; evaluation/text_losses.py has the losses of an objective.
 
 Examples of similar lengths share a batch. Rows are padded to a few fixed lengths, so that few programs are compiled.
 The scores of an example do not depend on the other examples of its batch.
@@ -35,7 +35,7 @@ from generate.prompts import (
     lay_out_rows,
     to_sequences,
 )
-from generate.sampling import allowed_tokens, padded_length, padded_rows
+from generate.sampling import allowed_tokens, padded_batch, padded_length, padded_rows, row_parts
 from models.config import ModelConfig
 from models.parameters import Params
 from models.placement import placed
@@ -154,7 +154,7 @@ class LanguageModel:
         self, examples: Iterable[tuple[int, Example]], most: int | None = None
     ) -> Iterator[tuple[list[tuple[int, Example]], _Shape, int]]:
         """Yields batches: numbered examples of one padded shape, the shape, and the rows to pad the batch to."""
-        model, parts = self.experiment.model, _row_parts(self.mesh)
+        model, parts = self.experiment.model, row_parts(self.mesh)
 
         def rows_of(shape: _Shape) -> int:
             """The most rows of a batch."""
@@ -169,7 +169,7 @@ class LanguageModel:
             if len(waiting[shape]) == rows_of(shape):
                 yield waiting.pop(shape), shape, rows_of(shape)
         for shape, rest in waiting.items():
-            yield rest, shape, min(_padded_rows(len(rest), self.mesh), rows_of(shape))
+            yield rest, shape, min(padded_rows(len(rest), self.mesh), rows_of(shape))
 
     def _start(self, examples: list[Example], shape: _Shape, rows: int, text_only: bool) -> tuple[Array, Array]:
         """Starts the computation of a batch, and returns the arrays of Scores, on the devices."""
@@ -279,22 +279,6 @@ def text_tokens(vocab: Vocab, num_ids: int) -> np.ndarray:
     """
     ids = np.arange(num_ids)
     return ((ids >= vocab.content_start) & (ids < vocab.content_end)) | (ids == vocab.unk)
-
-
-def padded_batch(batch: Batch, mesh: Mesh) -> tuple[Batch, int]:
-    """Returns `batch` with rows of padding at its end, for the devices and for few programs, and its own rows."""
-    rows = len(next(iter(batch.values())))
-    more = _padded_rows(rows, mesh) - rows
-    return {name: np.pad(array, [(0, more), *[(0, 0)] * (array.ndim - 1)]) for name, array in batch.items()}, rows
-
-
-def _row_parts(mesh: Mesh) -> int:
-    return mesh.shape["data"] * mesh.shape["fsdp"]
-
-
-def _padded_rows(rows: int, mesh: Mesh) -> int:
-    parts = _row_parts(mesh)
-    return -(-padded_rows(rows) // parts) * parts
 
 
 def _finish(started: list[tuple[int, Example]], outputs: tuple[Array, Array]) -> Iterator[tuple[int, Example, Scores]]:

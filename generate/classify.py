@@ -9,12 +9,12 @@ import numpy as np
 from jax.sharding import Mesh
 
 from contract.batch import Batch
-from evaluation.scorer import padded_batch
-from evaluation.texts import batch_of, text_windows
 from experiment.experiment import Experiment
+from generate.sampling import padded_batch
 from learners.classification import ClassificationLearner
 from models.parameters import Params
 from run import sharding
+from run.texts import batch_of, text_windows
 
 
 @dataclasses.dataclass(frozen=True)

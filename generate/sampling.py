@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import Mesh
 
 from contract.vocab import Vocab
 from experiment.experiment import Experiment
@@ -162,9 +163,25 @@ def padded_length(length: int) -> int:
     return -(-length // step) * step
 
 
-def padded_rows(count: int) -> int:
-    """Returns the next power of two, at least 1: a number of rows to pad to, as `padded_length` is a length."""
-    return 1 << max(count - 1, 0).bit_length()
+def padded_rows(count: int, mesh: Mesh | None = None) -> int:
+    """Returns the next power of two, at least 1: a number of rows to pad to, as `padded_length` is a length.
+
+    mesh: over whose devices the rows are split, which then divide the number.
+    """
+    rows, parts = 1 << max(count - 1, 0).bit_length(), 1 if mesh is None else row_parts(mesh)
+    return -(-rows // parts) * parts
+
+
+def row_parts(mesh: Mesh) -> int:
+    """Returns how many parts of a batch have different rows."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
+def padded_batch(batch: Batch, mesh: Mesh) -> tuple[Batch, int]:
+    """Returns `batch` with rows of padding at its end, for the devices and for few programs, and its own rows."""
+    rows = len(next(iter(batch.values())))
+    more = padded_rows(rows, mesh) - rows
+    return {name: np.pad(array, [(0, more), *[(0, 0)] * (array.ndim - 1)]) for name, array in batch.items()}, rows
 
 
 def generate_answers(

@@ -17,10 +17,10 @@ from rich.console import Console
 
 from command.flags import config_fields, config_name, define_config, parse_flags, run_command
 from contract.errors import ConfigError
-from evaluation.texts import batch_of, takes_pairs, text_windows
 from experiment.experiment import Experiment, make_experiment
 from files.atomic import check_output, writing
 from run.restore import load_experiment
+from run.texts import batch_of, takes_pairs, text_windows
 from show.examples import Chunk
 from show.page import Page, default_num_examples, make_page_of_rows, open_page
 from show.terminal import AS_WRITTEN, html_page, print_page, svg_page

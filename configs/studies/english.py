@@ -33,7 +33,7 @@ _OBJECTIVES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "mlm_15": ("mlm.py", _ENCODER),
     "mlm_30": ("mlm.py", _ENCODER | {"objective.mask_rate": 0.3}),
     "mlm_50": ("mlm.py", _ENCODER | {"objective.mask_rate": 0.5}),
-    "electra": ("electra.py", _ENCODER),
+    "electra": ("electra.py", _ENCODER | {"objective.generator_size": 0.5}),  # a quarter of two heads is none
     "masked_diffusion": ("masked_diffusion.py", _ENCODER),
 }
 OBJECTIVES = tuple(_OBJECTIVES)

@@ -166,7 +166,7 @@ def test_corpora_that_cannot_be_read(corpus, tmp_path):
 
 
 def test_a_text_needs_a_denoiser_where_the_shares_depend_on_the_corpora():
-    from evaluation.texts import text_windows
+    from run.texts import text_windows
 
     rows = {"r": ROW | SPANS | {"corpora": ("a",)}, "s": ROW | PREFIX_LM | {"corpora": ("c",)}}
     experiment = make_experiment(config_of(mixture(rows), data__rates="num_examples"))

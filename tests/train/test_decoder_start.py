@@ -5,8 +5,8 @@ import pytest
 
 from contract.batch import check_batch
 from contract.errors import ConfigError
-from evaluation.texts import batch_of
 from generate.prompts import make_prompt, prompt_batch
+from run.texts import batch_of
 from tests.table import random_windows, small_experiment
 
 PACKED = {"data__examples_per_row": 3}

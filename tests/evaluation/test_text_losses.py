@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from evaluation.texts import text_losses
+from evaluation.text_losses import text_losses
 from run.restore import reading_mesh
 from tests.table import PAIRS, small_experiment
 
