@@ -22,6 +22,28 @@ VALIDATION = {"data.heldout": "validation"}  # of the runs of a sweep
 _REPORTING = re.compile(r"train\.((log|eval|checkpoint)_every|checkpoint_minutes|keep_checkpoints|tracker(s|_project))")
 
 
+def unread_fields(fields: Mapping[str, Any]) -> set[str]:
+    """Returns the names of fields that have no effect because of others. fields: a flat config."""
+    architecture, schedule = fields.get("model.architecture"), fields.get("optimizer.schedule")
+    unread = {
+        "data.targets_length": architecture != "encoder_decoder",
+        "model.share_stacks": architecture != "encoder_decoder",
+        "data.bidirectional_inputs": architecture == "encoder_only",
+        "data.decoder_start_token": architecture == "encoder_only",
+        "model.rope_theta": fields.get("model.positions") != "rope",
+        "model.relative_num_buckets": fields.get("model.positions") != "relative",
+        "model.relative_max_distance": fields.get("model.positions") != "relative",
+        "model.dropout_broadcast_positions": fields.get("model.dropout_rate") == 0,
+        "model.initializer_range": fields.get("model.initializer") == "t5",
+        "optimizer.decay_fraction": schedule != "wsd",
+        "optimizer.final_learning_rate_fraction": schedule in ("constant", "inverse_sqrt"),
+        "optimizer.b1": fields.get("optimizer.name") == "adafactor",
+        "optimizer.b2": fields.get("optimizer.name") == "adafactor",
+        "optimizer.eps": fields.get("optimizer.name") in ("adafactor", "lion"),
+    }
+    return {field for field, is_unread in unread.items() if is_unread}
+
+
 @dataclasses.dataclass(frozen=True)
 class PlannedRun:
     """One run: what `python -m train.main` trains.
@@ -91,7 +113,10 @@ class VariantPlan:
 
         def trained(plan: VariantPlan) -> tuple:
             runs = [{} if run is None else flatten(run.fields) for run in (plan.start, plan.main)]
-            return plan.sweep, [{k: v for k, v in run.items() if not _REPORTING.fullmatch(k)} for run in runs]
+            return plan.sweep, [
+                {k: v for k, v in run.items() if not _REPORTING.fullmatch(k) and k not in unread_fields(run)}
+                for run in runs
+            ]
 
         return trained(self) == trained(other)
 
@@ -228,8 +253,7 @@ def _differing(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, lis
     """
     every = [run for of_variant in runs.values() for run in of_variant]
     expected = {"train.steps"}  # the budget determines the steps
-    if all(run["model.architecture"] != "encoder_decoder" for run in every):
-        expected.add("data.targets_length")  # a single stack does not read it
+    expected |= set.intersection(*map(unread_fields, every))
     found: dict[str, list[Any]] = {}
     for field in dict.fromkeys(field for run in every for field in run):
         if field in expected or field.startswith("objective.") or _REPORTING.fullmatch(field):

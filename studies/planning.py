@@ -45,7 +45,10 @@ def make_plan(study: Study, overrides: Mapping[str, Any]) -> Plan:
     }
     for (name, plan), (other, other_plan) in itertools.combinations(variants.items(), 2):
         if plan.trains_as(other_plan):
-            raise ConfigError(f"variants {name} and {other} are equal: remove one, or change its overrides")
+            here, there = (flatten(one.main.fields) for one in (plan, other_plan))
+            unread = ", ".join(field for field in here if here[field] != there[field])
+            but = f" but for {unread}, which neither reads" if unread else ""
+            raise ConfigError(f"variants {name} and {other} are equal{but}: remove one, or change its overrides")
         if plan.heldout_digest != other_plan.heldout_digest:
             raise ConfigError(
                 f"variants {name} and {other} hold out different text (heldout_digest {plan.heldout_digest} and "

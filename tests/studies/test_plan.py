@@ -178,6 +178,19 @@ def test_one_model_for_all_variants_is_not_confounded(corpus):
         ({"measures": {"x": heldout_loss(metric="los")}}, "metric='los' is not in its evaluations: use one of loss"),
         ({"measures": {"x": probe("continuation", "bits_per_bite")}}, "'bits_per_bite' is not a number of --probe"),
         ({"variants": {"slow": variant(), "b": variant({"train.log_every": 3})}}, "slow and b are equal"),
+        (
+            {
+                "variants": {
+                    "slow": variant(),
+                    "b": variant({"data.targets_length": 64, "model.relative_max_distance": 9}),
+                }
+            },
+            "slow and b are equal but for data.targets_length, model.relative_max_distance, which neither reads",
+        ),
+        (
+            {"variants": {"slow": variant(), "b": variant({"model.relative_num_buckets": 8})}},
+            "slow and b are equal but for model.relative_num_buckets, which neither reads: remove one",
+        ),
         ({"same_model": "configs/nope.py"}, "same_model='configs/nope.py': --config=configs/nope.py is not a file"),
         ({"measures": {"x": {"kind": "nope", "better": "lower"}}}, "measures.x.kind='nope' must be heldout"),
         ({"measures": {"x": heldout_loss(better="larger")}}, "measures.x.better='larger' must be one of"),
