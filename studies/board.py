@@ -9,7 +9,9 @@ a study has that measure. Needs matplotlib and jinja2: pip install -e '.[plot]'.
 
 import dataclasses
 import glob
+import itertools
 import os
+import re
 import shlex
 import statistics
 import sys
@@ -66,9 +68,11 @@ def main() -> None:
             )
         by_name[name] = folder
     command = shlex.join(["python", "-m", "train.board", *sys.argv[1:]])
-    write_board(
-        {name: read_study(folder) for name, folder in by_name.items()}, by_name, _HARDWARE.value, _OUT.value, command
-    )
+    studies = {name: read_study(folder) for name, folder in by_name.items()}
+    for (name, one), (other, two) in itertools.combinations(studies.items(), 2):
+        if one.outcomes == two.outcomes:
+            raise ConfigError(f"--studies: {by_name[name]} and {by_name[other]} have the same runs: leave one out")
+    write_board(studies, by_name, _HARDWARE.value, _OUT.value, command)
     print(f"written to {_OUT.value}")
 
 
@@ -99,7 +103,8 @@ def read_study(path: str) -> Results:
     there = folder.study_file(remedy)
     check_study(there.study, str(folder.path / "study.json"))
     try:
-        results = folder.results(_plan(there, folder, remedy), _command(there, path), there.overrides)
+        command = _command(there, f"studies/{Path(os.path.abspath(path)).name}")
+        results = folder.results(_plan(there, folder, remedy), command, there.overrides)
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{folder.path / 'study.json'} is damaged: {error!r}: {remedy}") from error
     for run in [*results.problems, *results.sweeps]:
@@ -107,7 +112,7 @@ def read_study(path: str) -> Results:
             name = Job(run.variant, run.seed, run.field, run.value).name
             raise ConfigError(
                 f"--studies={path} is not finished: {name} is {run.state}: {run.reason}: finish it with "
-                f"python -m train.ablate --out={path}, or leave it out"
+                f"{_command(there, path)}, or leave it out"
             )
     return results
 
@@ -135,11 +140,11 @@ def _plan(there: StudyFile, folder: StudyFolder, remedy: str) -> Plan:
     return Plan(there.study, variants, {name: make_measure(name, of) for name, of in there.study.measures.items()})
 
 
-def _command(there: StudyFile, path: str) -> str:
-    """Returns the command that repeats a study. The file is one of configs/studies if its name is."""
+def _command(there: StudyFile, out: str) -> str:
+    """Returns the command that runs a study. The file is one of configs/studies if its name is."""
     study, found = there.study, sorted((_ROOT / "configs" / "studies").rglob(f"{there.study.name}.py"))
     file = found[0].relative_to(_ROOT).as_posix() if found else f"{study.name}.py"
-    flags = [f"--study={file}", f"--out=studies/{Path(os.path.abspath(path)).name}", f"--seeds={study.seeds}"]
+    flags = [f"--study={file}", f"--out={out}", f"--seeds={study.seeds}"]
     flags += [f"--budget={study.budget.amount:g}", *override_flags(there.overrides)]
     return shlex.join(["python", "-m", "train.ablate", *flags])
 
@@ -187,7 +192,8 @@ class StudyText:
 
     def summary(self) -> list[list[str]]:
         """Returns the rows of the first table: one for each measure of quality."""
-        rows, confounded = [], " (**confounded**)" * bool(self.results.confounders)
+        rows, marks = [], " (**confounded**)" * bool(self.results.confounders)
+        marks += " (**mixed code**)" * bool(self.results.versions)
         for found in (one.found for one in self.measures if not one.found.is_timed):
             kinds = {name: found.kind(pair) for name, pair in found.to_baseline.items()}
             beyond = [f"`{name}` {kind}" for name, kind in kinds.items() if kind in ("better", "worse")]
@@ -200,7 +206,7 @@ class StudyText:
                 ", ".join(beyond) or "none",
                 probability(min(tests, default=None)),
             ]
-            rows.append([text(self.name) + confounded, f"`{found.name}` ({found.better})", *cells])
+            rows.append([text(self.name) + marks, f"`{found.name}` ({found.better})", *cells])
         return rows
 
     @property
@@ -211,9 +217,10 @@ class StudyText:
 
     @property
     def commands(self) -> str:
-        """The commands of the first complete run of each variant."""
+        """The commands of the first complete run of each variant, in workdirs that are not those of the study."""
         firsts = [runs[0] for name in self.results.study.variants if (runs := self.results.of(name))]
-        return "\n".join(command for run in firsts for command in run.commands)
+        commands = "\n".join(command for run in firsts for command in self.results.commands_of(run))
+        return re.sub(r"(?<==)\S*/runs/", f"runs/{self.name}/", commands)
 
     def shares(self) -> dict[str, dict[str, tuple[float, bool]]]:
         """Returns title -> variant -> the mean of exact answers, and whether it is better than the baseline's.

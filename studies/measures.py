@@ -4,12 +4,13 @@ import abc
 import dataclasses
 import functools
 import math
+import shlex
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import jax
 
-from command.flags import resolve
+from command.flags import override_flags, resolve
 from contract.errors import ConfigError
 from evaluation.cross_evaluate import VOCABULARY, scoring_experiment, scoring_params
 from evaluation.floors import heldout_floors
@@ -149,6 +150,10 @@ class Measure(abc.ABC):
         """Whether the runs of a variant are measured."""
         return not self.only or variant in self.only
 
+    def command(self, workdir: str) -> str:
+        """Returns the command that measures the run in `workdir` again; "" if its training prints the value."""
+        return ""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeldoutMetric(Measure):
@@ -163,6 +168,9 @@ class HeldoutMetric(Measure):
     def check(self, experiment):
         scored = _scored_under(self.config, self.overrides, experiment) if self.config else experiment
         _check_heldout_metric(scored, self.metric)
+
+    def command(self, workdir):
+        return _evaluate(workdir, self.config, self.overrides) if self.config else ""
 
     def measure(self, name, trained):
         if not self.config:
@@ -213,6 +221,10 @@ class ProbeMetric(Measure):
                 f"{', '.join(_PROBE_METRICS)}"
             )
 
+    def command(self, workdir):
+        given = {name: ",".join(map(str, v)) if isinstance(v, list | tuple) else v for name, v in self.fields.items()}
+        return _evaluate(workdir, self.config, self.overrides, {"probe": self.probe} | given)
+
     def measure(self, name, trained):
         line = trained.answer(self._probe(), self.config, self.overrides)
         return _measured(line, self.metric, name)
@@ -249,6 +261,13 @@ class Throughput(Measure):
 
 
 MEASURES: dict[str, type[Measure]] = {cls.kind: cls for cls in (HeldoutMetric, ProbeMetric, FineTuning, Throughput)}
+
+
+def _evaluate(workdir: str, config: str, overrides: Mapping[str, Any], flags: Mapping[str, Any] | None = None) -> str:
+    """Returns a command of train.evaluate. flags: besides those of the workdir and the config."""
+    of_config = [f"--config={config}"] * bool(config) + override_flags(overrides)
+    given = [f"--{name}={value}" for name, value in (flags or {}).items()]
+    return shlex.join(["python", "-m", "train.evaluate", f"--workdir={workdir}", *of_config, *given])
 
 
 def make_measure(name: str, fields: Mapping[str, Any]) -> Measure:

@@ -17,6 +17,7 @@ import io
 import json
 import math
 import os
+import shlex
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from contract.errors import ConfigError
 from experiment.config import from_mapping
 from files.atomic import read_json, write_bytes, write_json, write_text
 from files.paths import check_local
+from studies.measures import make_measure
 from studies.plan import Job, Plan, jobs_of
 from studies.study import Study
 from workdir.run_config import flatten
@@ -90,7 +92,7 @@ class Outcome:
       margins: measure -> the standard error of its value over held-out documents, where it is known.
       floors: measure -> the name of a floor (evaluation/floors.py) -> its value, in the unit of the measure.
       swept: the field of a sweep -> the value that the sweep chose.
-      commands: the commands that repeat the run and its measures.
+      commands: the commands that repeat the training; `Results.commands_of` has those of its measures too.
       heldout_digest: of the held-out text, equal for runs that compare.
       environment: what the run was trained on: name -> text, such as "device": "cpu x 1", "jax": "0.10.2".
       code: digest of the source that trained the run; several, with "+" between them, if the code changed in between.
@@ -175,6 +177,16 @@ class Results:
     def of(self, variant: str) -> list[Outcome]:
         """Returns the complete runs of a variant, by seed."""
         return [outcome for outcome in self.outcomes if outcome.variant == variant]
+
+    def commands_of(self, run: Outcome) -> list[str]:
+        """Returns the commands that repeat a complete run and its measures."""
+        name = Job(run.variant, run.seed, run.field, run.value).name
+        flags = [flag for command in run.commands for flag in shlex.split(command) if flag.startswith("--workdir=")]
+        workdirs = [flag.removeprefix("--workdir=") for flag in flags]
+        [workdir, *_] = [one for one in workdirs if Path(one).name == name] or [""]
+        measures = [make_measure(name, self.study.measures[name]) for name in run.values if name in self.study.measures]
+        measured = [command for one in measures if workdir and (command := one.command(workdir))]
+        return [*run.commands, *dict.fromkeys(measured)]
 
     @property
     def versions(self) -> dict[str, list[str]]:

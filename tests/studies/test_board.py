@@ -24,7 +24,7 @@ LOSSES = {"clm": [2.00, 2.10, 2.20], "roll": [1.501, 1.600, 1.699], "mlm": [2.02
 SHARES = {"clm": [0.0, 0.0, 0.1], "roll": [1.0, 1.0, 0.7], "mlm": [0.0, 0.1, 0.1]}
 
 
-def write_study(folder, layers=2, floor=3.0, name="retrieval", **changes):
+def write_study(folder, layers=2, floor=3.0, name="retrieval", speed=100.0, **changes):
     """Writes the folder of a finished study that no run gave. layers: of the baseline; all others have 2."""
     fields = dict(
         question="Which <objective>?",
@@ -48,7 +48,7 @@ def write_study(folder, layers=2, floor=3.0, name="retrieval", **changes):
     there = StudyFolder(folder)
     there.begin(plan, {"data.path": "my text"})
     for job in jobs_of(plan):
-        values = {"loss": LOSSES[job.variant][job.seed], "solved": SHARES[job.variant][job.seed], "speed": 100.0}
+        values = {"loss": LOSSES[job.variant][job.seed], "solved": SHARES[job.variant][job.seed], "speed": speed}
         outcome = make_outcome(job.variant, job.seed, values, config_digest=plan.config_digest(job, {}))
         there.write(
             job, Outcome(**vars(outcome) | {"floors": {"loss": {"unigram": floor}}, "code": "a", "measured_by": "a"})
@@ -98,7 +98,7 @@ def test_tables_by_hand(folder, tmp_path, monkeypatch):
 
 def test_equal_studies_give_an_equal_page_in_place_of_the_old_one(folder, tmp_path, monkeypatch):
     out = tmp_path / "board.md"
-    other = write_study(tmp_path / "gym_other")
+    other = write_study(tmp_path / "gym_other", speed=90.0)
     first = run(monkeypatch, out, folder)
     run(monkeypatch, out, folder, other)
     assert (tmp_path / "board" / "gym_other-loss.svg").exists()
@@ -145,14 +145,16 @@ def test_what_is_missing_unfinished_or_damaged_is_one_line_and_nothing_is_writte
     damage(kinds["damaged"] / "outcomes" / "clm-seed0.json", config_digest="0")
     damage(kinds["no_runs"] / "study.json", runs={})
     same = shutil.copytree(folder, tmp_path / "again" / "gym_facts")
+    copied = shutil.copytree(folder, tmp_path / "gym_copied")
     out = tmp_path / "board.md"
     refused = {
         (tmp_path / "none",): "none has no study.json: name the folder of a study",
-        (folder, kinds["unfinished"]): "unfinished is not finished: mlm-seed1 is missing: .* finish it with",
+        (folder, kinds["unfinished"]): "unfinished is not finished: mlm-seed1 is missing: .* finish it with python -m train.ablate --study=.*--out=/",
         (kinds["failed"],): "failed is not finished: clm-seed0 is failed: no memory: finish it with",
         (kinds["damaged"],): "config_digest is not that of the run's config",
         (kinds["no_runs"],): "study.json is damaged: KeyError.*: restore it, or leave the study out",
         (folder, same): "have one name, gym_facts: rename one of the folders",
+        (folder, copied): "have the same runs: leave one out",
     }
     for folders, message in refused.items():
         with pytest.raises(ConfigError, match=message) as error:
