@@ -1,6 +1,6 @@
 """Encoders of `transformers`: BERT, RoBERTa, and ELECTRA's generator and discriminator."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -177,6 +177,45 @@ class RobertaMaskedLM(Encoder):
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
         ends = {"bos_token_id": vocab.cls, "eos_token_id": vocab.sep}
         return super()._huggingface_config(model, vocab) | ends
+
+
+class SequenceClassifier(Encoder):
+    """An encoder without an output table, with the classifier of a run of configs/classification.py. Export alone.
+
+    classes: the names of the classes, in the order of their ids.
+    """
+
+    heads = ("classifier",)
+    classifier_names: ClassVar[tuple[str, str]]  # of the dense layer before tanh, and of the classes
+
+    def __init__(self, classes: Sequence[str]):
+        self.classes = tuple(classes)
+
+    def head_rows(self, model: ModelConfig) -> list[Tensor]:
+        pooler, classes = self.classifier_names
+        rows = linear(pooler, "classifier/pooler/dense", bias=True)
+        return rows + linear(classes, "classifier/classes_dense", bias=True)
+
+    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
+        names = {str(number): name for number, name in enumerate(self.classes)}
+        ids = {name: number for number, name in enumerate(self.classes)}
+        return super()._huggingface_config(model, vocab) | {"id2label": names, "label2id": ids}
+
+
+class BertClassifier(SequenceClassifier, BertMaskedLM):
+    """BertForSequenceClassification: the class from the state at [CLS]."""
+
+    architecture = "BertForSequenceClassification"
+    fields: ClassVar = BertMaskedLM.fields | {"prediction_head": ("bert", "linear"), "predicts_tokens": (False,)}
+    classifier_names = ("bert.pooler.dense", "classifier")
+
+
+class RobertaClassifier(SequenceClassifier, RobertaMaskedLM):
+    """RobertaForSequenceClassification: the class from the state at the first token."""
+
+    architecture = "RobertaForSequenceClassification"
+    fields: ClassVar = RobertaMaskedLM.fields | {"prediction_head": ("bert", "linear"), "predicts_tokens": (False,)}
+    classifier_names = ("classifier.dense", "classifier.out_proj")
 
 
 class Electra(Encoder):

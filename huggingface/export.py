@@ -55,6 +55,7 @@ _AUTO_CLASSES = {
     "LMHeadModel": "AutoModelForCausalLM",
     "ForMaskedLM": "AutoModelForMaskedLM",
     "ForPreTraining": "AutoModelForPreTraining",
+    "ForSequenceClassification": "AutoModelForSequenceClassification",
 }
 
 

@@ -6,13 +6,23 @@ from typing import Any, NamedTuple
 from contract.errors import ConfigError
 from huggingface.decoders import GPT2, Llama
 from huggingface.encoder_decoders import T5, Bart
-from huggingface.encoders import BertMaskedLM, BertPreTraining, ElectraMaskedLM, ElectraPreTraining, RobertaMaskedLM
+from huggingface.encoders import (
+    BertClassifier,
+    BertMaskedLM,
+    BertPreTraining,
+    ElectraMaskedLM,
+    ElectraPreTraining,
+    RobertaClassifier,
+    RobertaMaskedLM,
+)
 from huggingface.family import Family
+from learners.classification import ClassificationLearner
 from learners.electra import ElectraLearner
 from learners.learner import Learner
 from learners.sentence_pairs import SentencePairsLearner
 from models.config import ModelConfig
 from models.parameters import Params
+from run.restore import without_output_head
 
 # In the order of preference: a model that several classes can hold is written as the first one.
 FAMILIES: dict[str, Family] = {
@@ -94,11 +104,28 @@ def folders_of(learner: Learner, params: Params) -> dict[str, Folder]:
         }
     if isinstance(learner, SentencePairsLearner):
         return {"": Folder(_family("BertForPreTraining", learner.model), learner.model, params)}
+    if isinstance(learner, ClassificationLearner):
+        return {"": _classifier_folder(learner, params)}
     language_model = learner.language_model(params)
     if language_model is None:
         raise ConfigError(f"{type(learner).__name__} trains no language model, which every class here is")
     model, transformer = language_model
     return {"": Folder(family_of_model(model), model, {"transformer": transformer})}
+
+
+def _classifier_folder(learner: ClassificationLearner, params: Params) -> Folder:
+    """Returns what the folder of a classifier is written from. Raises ConfigError if no class can hold it."""
+    if learner.objective.pooling != "position" or learner.model.architecture != "encoder_only":
+        raise ConfigError(
+            f"objective.pooling={learner.objective.pooling!r} with model.architecture={learner.model.architecture!r}: "
+            "classifiers of transformers that have this one's layers read the state at [CLS] of an encoder alone, and "
+            "train.generate classifies with this run"
+        )
+    model, transformer = without_output_head(learner.model, params["transformer"])
+    families = [family(learner.objective.classes) for family in (RobertaClassifier, BertClassifier)]
+    nearest = min(families, key=lambda family: len(family.mismatches(model)))
+    nearest.check_model(model)
+    return Folder(nearest, model, {"transformer": transformer, "classifier": params["classifier"]})
 
 
 def _family(architecture: str, model: ModelConfig) -> Family:

@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from contract.errors import ConfigError
 from data.sources.config import DEFAULT_CACHE_DIR
 from experiment.experiment import Experiment, make_experiment
+from models.config import ModelConfig
 from models.parameters import array_types
 from models.transformer import Params, init_params
 from run import sharding
@@ -130,9 +131,15 @@ def frozen(experiment: Experiment, params: Params) -> tuple[Experiment, Params]:
 
     The Transformer of ELECTRA is the discriminator. The model's attention is XLA's, as in `language_model`.
     """
-    model = dataclasses.replace(experiment.model, predicts_tokens=False, attention="xla")
+    model, transformer = without_output_head(experiment.model, params["transformer"])
+    return dataclasses.replace(experiment, model=dataclasses.replace(model, attention="xla")), transformer
+
+
+def without_output_head(model: ModelConfig, transformer: Params) -> tuple[ModelConfig, Params]:
+    """Returns a model without its output head, and its parameters, which are some of `transformer`."""
+    model = dataclasses.replace(model, predicts_tokens=False)
     names = jax.eval_shape(functools.partial(init_params, model), jax.random.key(0))
-    return dataclasses.replace(experiment, model=model), {name: params["transformer"][name] for name in names}
+    return model, {name: transformer[name] for name in names}
 
 
 def check_same_transformer(field: str, other: Experiment, experiment: Experiment) -> None:

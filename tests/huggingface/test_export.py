@@ -13,6 +13,7 @@ pytest.importorskip("safetensors")
 
 import transformers
 
+import cloze
 from configs import architectures
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
@@ -28,6 +29,7 @@ from tests.train.small_runs import save_random_run
 
 CLASSES = {"t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}
 CLASSES |= dict.fromkeys(("llama", "span_decoder"), "LlamaForCausalLM")
+CLASSES_OF_TEXTS = ("no", "perhaps", "yes")
 RAW_TOKENS = 1_232_000  # of a step of `trained`
 
 
@@ -207,3 +209,40 @@ def test_the_language_model_alone(tmp_path, corpus):
     everything = array_types(experiment.params_shapes)
     assert exported < experiment.num_params and any(not name.startswith("transformer/") for name in everything)
     assert "| not in this folder | what the run trained in addition" in (tmp_path / "out" / "README.md").read_text()
+
+
+def classifier_run(folder, architecture, **overrides):
+    lines = [json.dumps({"text": f"text {k}", "label": CLASSES_OF_TEXTS[k % 3]}) for k in range(60)]
+    (folder / "texts.jsonl").write_text("\n".join(lines))
+    data = {
+        "data__source": "jsonl",
+        "data__path": str(folder / "texts.jsonl"),
+        "data__cache_dir": str(folder / "cache"),
+    }
+    fields = small_config("classification", architecture, **data, **overrides, objective__classes=CLASSES_OF_TEXTS)
+    save_random_run(fields, str(folder / "run"))
+    return folder / "run"
+
+
+@pytest.mark.parametrize("published", ["BERT", "ROBERTA"])
+def test_a_classifier_gives_the_same_probabilities(published, tmp_path):
+    torch = pytest.importorskip("torch")
+    run = classifier_run(tmp_path, "encoder_only", **shape(getattr(architectures, published)["base"]))
+    run_export(f"--workdir={run}", f"--out={tmp_path / 'out'}")
+    texts = ["def f(x):", "the quick brown fox"]
+    ours = cloze.load(run).classify(texts)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    assert type(model).__name__.upper().startswith(published) and model.config.id2label[1] == CLASSES_OF_TEXTS[1]
+    for text, expected in zip(texts, ours, strict=True):
+        with torch.no_grad():
+            logits = model(**tokenizer(text, return_tensors="pt")).logits[0]
+        theirs = dict(zip(CLASSES_OF_TEXTS, torch.softmax(logits, -1).tolist(), strict=True))
+        assert theirs == pytest.approx(expected.probabilities, abs=1e-5)
+    assert "AutoModelForSequenceClassification" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_classifier_that_no_class_holds_is_one_line(tmp_path):
+    run = classifier_run(tmp_path, "decoder_only")
+    with pytest.raises(ConfigError, match=r"objective.pooling='position' with model.architecture='decoder_only': "):
+        run_export(f"--workdir={run}", f"--out={tmp_path / 'out'}")
