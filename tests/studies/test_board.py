@@ -149,7 +149,7 @@ def test_what_is_missing_unfinished_or_damaged_is_one_line_and_nothing_is_writte
     out = tmp_path / "board.md"
     refused = {
         (tmp_path / "none",): "none has no study.json: name the folder of a study",
-        (folder, kinds["unfinished"]): "unfinished is not finished: mlm-seed1 is missing: .* python -m train.ablate --study=.*--out=/",
+        (folder, kinds["unfinished"]): "unfinished is not finished: mlm-seed1 is missing: .* --study=.*--out=/",
         (kinds["failed"],): "failed is not finished: clm-seed0 is failed: no memory: finish it with",
         (kinds["damaged"],): "config_digest is not that of the run's config",
         (kinds["no_runs"],): "study.json is damaged: KeyError.*: restore it, or leave the study out",
