@@ -247,7 +247,7 @@ def _cell(found: Measured, row: Sequence[str]) -> str:
     level, p, verdict = row[1], row[-2], row[-1]
     if verdict == "floor":
         return row[2] if found.is_success_rate else level
-    p = f", p {p if p.startswith(chr(92)) else f'= {p}'}" if p != NONE else ""
+    p = f", p {p if p.startswith('<') else f'= {p}'}" if p != NONE else ""
     return level if verdict == NONE else f"{level}; {verdict}{p}"
 
 

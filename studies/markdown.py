@@ -8,13 +8,21 @@ from typing import Any
 from studies.statistics import ALPHA, Comparison, Summary
 
 NONE = "–"
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", "~": "&#126;", "$": "&#36;"})
 
 
 def text(plain: str) -> str:
-    """Returns Markdown that shows `plain` on one line, also in a table: only `code` is markup."""
+    """Returns Markdown that shows `plain` on one line, also in a table: only `code` is markup.
+
+    Of the characters with a meaning on GitHub, Python-Markdown has no backslash escape for four: these are entities.
+    """
     parts = re.split(r"(`[^`]+`)", " ".join(plain.split()))
-    escaped = [part if k % 2 else re.sub(r"[\\*_#~$<&\[\]`]", r"\\\g<0>", part) for k, part in enumerate(parts)]
+    escaped = [part if k % 2 else _escaped(part) for k, part in enumerate(parts)]
     return "".join(escaped).replace("|", "\\|")
+
+
+def _escaped(plain: str) -> str:
+    return re.sub(r"[\\*_#\[\]`]", r"\\\g<0>", plain).translate(_ENTITIES)
 
 
 def code(plain: str) -> str:
@@ -64,7 +72,7 @@ def probability(p: float | None) -> str:
     if p is None:
         return NONE
     limit = next((limit for limit in (0.001, ALPHA) if p < limit <= max(round(p, 3), 0.001)), None)
-    return f"{p:.3f}" if limit is None else rf"\< {limit}"
+    return f"{p:.3f}" if limit is None else f"< {limit}"
 
 
 def large(value: float) -> str:
