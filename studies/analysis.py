@@ -38,6 +38,7 @@ class Measured:
 
     Attributes:
       fields: of the study's measure.
+      baseline: with which the others are compared. has_own_baseline: the study's baseline is not measured.
       is_own: each run is scored on its own objective and the objectives differ, so that variants do not compare.
       variants: of the study; those that are not in `values` are not measured (`only`).
       values: variant -> seed -> value, finite ones alone.
@@ -51,6 +52,7 @@ class Measured:
     name: str
     fields: Mapping[str, Any]
     baseline: str
+    has_own_baseline: bool
     is_own: bool
     variants: Sequence[str]
     values: Mapping[str, Values]
@@ -64,6 +66,12 @@ class Measured:
     def better(self) -> str:
         """Which values are better, "higher" or "lower"."""
         return self.fields["better"]
+
+    @property
+    def title(self) -> str:
+        """The measure as Markdown, with which values are better, and with its baseline if that is not the study's."""
+        against = f", against `{self.baseline}`" if self.has_own_baseline else ""
+        return f"`{self.name}` ({self.better}{against})"
 
     @property
     def is_timed(self) -> bool:
@@ -151,9 +159,9 @@ def _measured(results: Results, name: str, families: int) -> Measured:
     own, others = is_own(study, name), _other_pairs(study, name)
     pairs: Mapping[Pair, Comparison] = {}
     if not own and counts:
-        pairs = compare_shares(study.baseline, counts, others, families)
+        pairs = compare_shares(study.baseline_of(name), counts, others, families)
     elif not own:
-        pairs = compare_each(study.baseline, values, others, families, untested)
+        pairs = compare_each(study.baseline_of(name), values, others, families, untested)
     at_floor = dict[str, str]()
     for floor, value, variants in () if own else floors:
         # A floor that is no success says nothing about which runs succeed.
@@ -164,7 +172,8 @@ def _measured(results: Results, name: str, families: int) -> Measured:
     return Measured(
         name=name,
         fields=fields,
-        baseline=study.baseline,
+        baseline=study.baseline_of(name),
+        has_own_baseline=study.baseline_of(name) != study.baseline,
         is_own=own,
         variants=[*study.variants],
         values=values,
@@ -296,7 +305,7 @@ def _other_pairs(study: Study, measure: str) -> list[Pair]:
     measured = study.measured(measure)
     for result in study.published:
         for first, second in _ordered_pairs(study, result) if result.measure == measure else ():
-            is_new = (second, first) not in pairs and study.baseline not in (first, second)
+            is_new = (second, first) not in pairs and study.baseline_of(measure) not in (first, second)
             if is_new and first in measured and second in measured:
                 pairs[first, second] = None
     return [*pairs]

@@ -173,7 +173,7 @@ class StudyText:
     @property
     def header(self) -> list[str]:
         """The header of the table."""
-        measures = [f"`{one.found.name}` ({one.found.better})" for one in self.measures]
+        measures = [one.found.title for one in self.measures]
         return ["objective", "parameters", *measures, "FLOPs", "raw tokens", "minutes a run"]
 
     def rows(self) -> list[list[str]]:
@@ -206,7 +206,7 @@ class StudyText:
                 ", ".join(beyond) or "none",
                 probability(min(tests, default=None)),
             ]
-            rows.append([text(self.name) + marks, f"`{found.name}` ({found.better})", *cells])
+            rows.append([text(self.name) + marks, found.title, *cells])
         return rows
 
     @property

@@ -106,7 +106,7 @@ class MeasureText:
             names[kind].append(f"`{variant}`" + f" ({remark})" * bool(remark))
         sizes = [pair.detectable for pair in found.to_baseline.values() if pair.detectable is not None]
         detectable = f"about {number(max(sizes), decimals_for(max(sizes), 2))}" if sizes else NONE
-        return [f"`{found.name}` ({found.better})", *(", ".join(of) or NONE for of in names.values()), detectable]
+        return [found.title, *(", ".join(of) or NONE for of in names.values()), detectable]
 
     def notes(self) -> str:
         """Returns the name of the tests, and why tests are missing."""

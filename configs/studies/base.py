@@ -126,7 +126,8 @@ def heldout_loss(
 
     config: the config under which all runs are scored, as in `train.evaluate --config`. "": the run's own, which
       compares runs of one objective alone.
-    only: the variants that are measured, the baseline among them, where the measure does not fit all; (): all variants.
+    only: the variants that are measured, where the measure does not fit all; (): all variants. Without the study's
+      baseline, the first of them is the baseline of this measure.
     """
     return dict(
         kind="heldout", config=config, overrides=dict(overrides or {}), metric=metric, better=better, only=tuple(only)

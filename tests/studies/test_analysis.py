@@ -241,3 +241,10 @@ def test_a_measure_of_some_variants_compares_these():
     values = {"base": VALUES["base"], "good": VALUES["good"], "other": [None] * 3}
     [measure] = analyse(make_results({"loss": values}, measures=measures))
     assert list(measure.to_baseline) == ["good"]
+
+
+def test_a_measure_without_the_baseline_compares_with_its_first_variant():
+    measures = {"loss": heldout_loss(config="configs/mlm.py", only=("good", "other"))}
+    [measure] = analyse(make_results({"loss": VALUES}, measures=measures))
+    assert measure.baseline == "good" and measure.title == "`loss` (lower, against `good`)"
+    assert kinds(measure) == {"other": "worse"}
