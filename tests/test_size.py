@@ -22,7 +22,7 @@ ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
     "benchmarks": 1_040,
-    "cloze": 260,
+    "cloze": 255,
     "cluster": 360,
     "command": 320,
     "configs": 2_020,
@@ -52,7 +52,7 @@ MORE_FILES = {
     "models": 16,
     "objectives": 28,
     "studies": 18,
-    "train": 19,
+    "train": 20,
 }
 
 

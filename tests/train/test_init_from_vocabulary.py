@@ -105,19 +105,18 @@ def test_rows_follow_their_tokens_and_new_tokens_keep_their_values(corpus, tmp_p
     )
 
 
-def test_the_first_rows_of_a_longer_table_of_positions(corpus, tmp_path):
+def test_positions_of_a_longer_and_of_a_shorter_table(corpus, tmp_path):
     learned = {"model__positions": "learned"}
     path, _, saved = save(tmp_path / "run", corpus, **learned)
     experiment, params = started(corpus, path, data__inputs_length=24, data__targets_length=24, **learned)
     table = saved["position_embedder"]["embedding"]
     assert table.shape[0] == 40
     np.testing.assert_array_equal(params["position_embedder"]["embedding"], table[:24])
-    assert check_init_from(experiment) == [f"train.init_from={path} has 40 learned positions: the first 24 are copied"]
-    experiment = make_experiment(fields(corpus, train__init_from=path, data__inputs_length=48, **learned))
-    with pytest.raises(
-        ConfigError, match=r"position_embedder/embedding is float32\[40, 32\] in that run and float32\[48"
-    ):
-        check_init_from(experiment)
+    there = f"train.init_from={path}: there are 40 learned positions"
+    assert check_init_from(experiment) == [f"{there}: the first 24 are copied"]
+    experiment, params = started(corpus, path, data__inputs_length=96, **learned)
+    np.testing.assert_array_equal(params["position_embedder"]["embedding"], np.concatenate([table, table, table[:16]]))
+    assert check_init_from(experiment) == [f"{there}: repeated to 96"]
 
 
 @pytest.mark.parametrize(
