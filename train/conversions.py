@@ -74,9 +74,15 @@ def layers_there(there: ModelConfig, here: ModelConfig, where: str) -> np.ndarra
     return np.arange(here.num_layers) % there.num_layers
 
 
-def describe_conversions(there: ModelConfig, here: ModelConfig) -> list[str]:
-    """Returns a line for each rule that makes the model `here` of the model `there`."""
+def describe_conversions(there: ModelConfig, here: ModelConfig, annealing_steps: int) -> list[str]:
+    """Returns a line for each rule that makes the model `here` of the model `there`.
+
+    annealing_steps: data.attention_annealing_steps.
+    """
     lines = []
+    if there.architecture == here.architecture == "decoder_only" and here.has_prefix and not there.has_prefix:
+        opens = f"opens in {annealing_steps} steps" if annealing_steps else "is open from the first step"
+        lines.append(f"that decoder is causal, and here attention to later tokens {opens}")
     if there.architecture != here.architecture:
         lines.append(_DESCRIPTIONS[here.architecture])
     if there.num_layers != here.num_layers:

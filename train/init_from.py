@@ -137,7 +137,10 @@ def plan_start(origin: Origin, experiment: Experiment) -> Plan:
         if length != positions:
             slices[name] = (axis, np.arange(length), np.arange(length) % positions)
     slices |= {name: (0, np.arange(len(layers)), layers) for name in repeated}
-    notes += [f"{where}: {line}" for line in describe_conversions(origin.model, model)]
+    notes += [
+        f"{where}: {line}"
+        for line in describe_conversions(origin.model, model, experiment.data.attention_annealing_steps)
+    ]
     return Plan(names, slices, tuple(dict.fromkeys(notes)))
 
 

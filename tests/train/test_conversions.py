@@ -65,7 +65,10 @@ def test_a_decoder_becomes_a_masked_model_with_the_decoders_logits_in_causal_row
     there, saved = save(tmp_path, corpus)
     run, params, lines = started(corpus, tmp_path, name, "decoder_only")
     jax.tree.map(np.testing.assert_array_equal, params, saved)
-    assert check_init_from(run.experiment) == []
+    assert check_init_from(run.experiment) == [
+        f"train.init_from={tmp_path}: that decoder is causal, and here attention to later tokens is open from the "
+        "first step"
+    ]
     count = sum(leaf.size for leaf in jax.tree.leaves(saved))
     assert lines[1:] == [f"    copied  {count:,} parameters in {len(jax.tree.leaves(saved))} arrays"]
     assert run.experiment.model.has_prefix and not there.model.has_prefix
