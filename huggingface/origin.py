@@ -1,6 +1,7 @@
 """The model that `train.init_from` names, of a run or of a Hugging Face folder, and a config that takes its fields."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from huggingface.folder import is_huggingface_folder
 from huggingface.importing import FolderModel, num_own_sentinels, open_model
 from huggingface.vocabulary import VOCABULARY
 from models.config import ModelConfig
-from models.transformer import Params
+from models.transformer import Params, init_params
 from run.restore import load_experiment, load_transformer
 from workdir.run_config import flatten
 from workdir.workdir import Workdir
@@ -35,6 +36,7 @@ class Origin:
       tokenizer: its tokenizer.
       vocabulary: the fields of config.data that give its vocabulary. The tokenizer of a run is the run's own copy.
       shapes: of its Transformer's arrays.
+      modules: the entries of `shapes` that it has trained; the others are drawn by `load`, such as an output head.
       load: mesh -> the Transformer's arrays on it, and the step of their checkpoint; None for a folder.
     """
 
@@ -44,6 +46,7 @@ class Origin:
     tokenizer: Tokenizer
     vocabulary: Mapping[str, Any]
     shapes: Params
+    modules: frozenset[str]
     load: Callable[[Mesh], tuple[Params, int | None]]
 
 
@@ -52,13 +55,15 @@ def open_origin(path: str) -> Origin:
     where = f"train.init_from={path}"
     if is_huggingface_folder(path):
         found = open_model(path, where)
-        arrays = (found.model, found.tokenizer, _vocabulary_of_folder(found), found.shapes)
-        return Origin(where, "folder", *arrays, lambda mesh: (found.load(mesh), None))
+        modules = frozenset(jax.eval_shape(functools.partial(init_params, found.model), jax.random.key(0)))
+        parts = (found.model, found.tokenizer, _vocabulary_of_folder(found), found.shapes, modules)
+        return Origin(where, "folder", *parts, lambda mesh: (found.load(mesh), None))
     other = load_experiment(path, named_by="train.init_from")
     shapes = jax.eval_shape(other.learner.transformer, other.params_shapes)
     vocabulary = {field: getattr(other.data, field) for field in VOCABULARY}
-    arrays = (other.model, other.tokenizer, vocabulary, shapes)
-    return Origin(where, "run", *arrays, lambda mesh: load_transformer(other, path, mesh))
+    modules = frozenset(other.params_shapes["transformer"])
+    parts = (other.model, other.tokenizer, vocabulary, shapes, modules)
+    return Origin(where, "run", *parts, lambda mesh: load_transformer(other, path, mesh))
 
 
 def with_origin_fields(

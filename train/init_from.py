@@ -81,28 +81,28 @@ def start_from(run: CompiledRun, params: Params, path: str) -> tuple[Params, lis
     before = learner.transformer(params)
     transformer, step = origin.load(run.mesh)
     lines = [f"{'start':>10}  parameters of {path}" + ("" if step is None else f", step {step}")]
-    lines += _describe_copies(plan, params, _by_name(before))
+    lines += _describe_copies(origin, plan, params, {name: before[name] for name in params["transformer"]})
     return learner.replace_transformer(params, _transplant(before, transformer, plan)), lines
 
 
-def _describe_copies(plan: Plan, params: Params, before: dict[str, Any]) -> list[str]:
+def _describe_copies(origin: Origin, plan: Plan, params: Params, transformer: Params) -> list[str]:
     """Returns a line on the copied parameters, and one on the new ones, if any.
 
-    params: all parameters of the run. before: its Transformer's arrays, by name.
+    params: all parameters of the run. transformer: the part of them that starts as the origin's.
     """
-    new, copied = {}, 0
-    for name, array in before.items():
-        size = array.size
-        if name in plan.slices:
-            axis, here, _ = plan.slices[name]
-            size = size // array.shape[axis] * len(here)
-        copied += size
-        if size < array.size:
-            new[f"{name} ({array.shape[axis] - len(here):,} of {array.shape[axis]:,} rows)"] = array.size - size
-    for module, tree in params.items():
-        if module != "transformer":
-            new[module] = sum(leaf.size for leaf in jax.tree.leaves(tree))
-    lines = [f"{'copied':>10}  {copied:,} parameters in {len(before)} arrays"]
+    modules = {module: tree for module, tree in params.items() if module != "transformer"}
+    new = {module: sum(leaf.size for leaf in jax.tree.leaves(tree)) for module, tree in modules.items()}
+    copied = num_arrays = 0
+    for name, array in _by_name(transformer).items():
+        if plan.names[name].partition("/")[0] not in origin.modules:
+            new[name] = array.size
+            continue
+        axis, here, _ = plan.slices.get(name, (0, range(array.shape[0]), None))
+        rows, num_new = array.shape[axis], array.shape[axis] - len(here)
+        copied, num_arrays = copied + array.size // rows * len(here), num_arrays + 1
+        if num_new:
+            new[f"{name} ({num_new:,} of {rows:,} rows)"] = array.size // rows * num_new
+    lines = [f"{'copied':>10}  {copied:,} parameters in {num_arrays} arrays"]
     if new:
         lines.append(f"{'new':>10}  {sum(new.values()):,} parameters: {', '.join(new)}")
     return lines

@@ -76,6 +76,47 @@ def test_rows_are_at_most_as_long_as_a_table_of_learned_positions(corpus, tmp_pa
     assert longer.model.max_length == longer.data.inputs_length == 40
 
 
+def test_another_vocabulary_is_refused_or_copied_by_token(corpus, trained_run):
+    path = trained_run("decoder_only")
+    overrides = {"data.num_sentinels": 90}
+    given = fields(corpus, "clm", "decoder_only", path, data__num_sentinels=90)
+    experiment = make_experiment(with_origin_fields(given, overrides))
+    with pytest.raises(
+        ConfigError, match=r"another vocabulary: .* set data.num_sentinels=100 as there, or train.init_"
+    ):
+        plan_start(open_origin(str(path)), experiment)
+    given["train"]["init_from_vocabulary"] = "by_token"
+    [note] = plan_start(open_origin(str(path)), make_experiment(with_origin_fields(given, overrides))).notes
+    assert "tokens are copied by token, 0 new tokens" in note
+
+
+def test_a_mask_token_is_appended_to_a_folder_without_one(corpus, tmp_path):
+    """MNTP from a Llama: the other rows of the table are its own."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from tests.huggingface.hub_folders import make_hub_folder
+
+    folder = make_hub_folder(tmp_path / "hub", "llama")
+    given = fields(corpus, "hybrid:mntp", "decoder_only", folder)
+    with pytest.raises(
+        ConfigError, match=r"needs the special token .MASK., which .*: set data.append_special_tokens=True"
+    ):
+        make_experiment(with_origin_fields(given, {}))
+    given["data"]["append_special_tokens"] = True
+    overrides = {"data.append_special_tokens": True}
+    experiment = make_experiment(with_origin_fields(given, overrides))
+    with pytest.raises(
+        ConfigError, match=r"train.init_from_vocabulary='by_token' to copy the rows of the common tokens"
+    ):
+        plan_start(open_origin(str(folder)), experiment)
+    given["train"]["init_from_vocabulary"] = "by_token"
+    origin, experiment = open_origin(str(folder)), make_experiment(with_origin_fields(given, overrides))
+    assert experiment.vocab.mask >= origin.tokenizer.vocab.size
+    _, here, there = plan_start(origin, experiment).slices["token_embedder/embedding"]
+    np.testing.assert_array_equal(here, there)
+    assert len(here) == origin.tokenizer.vocab.size
+
+
 @pytest.mark.parametrize(
     ("name", "config", "architecture"),
     [("llama", "clm", "decoder_only"), ("gpt2", "sft", "decoder_only"), ("t5_v1_0", "ul2", "encoder_decoder")],

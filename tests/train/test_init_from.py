@@ -76,7 +76,10 @@ def test_classification_starts_with_the_transformer_of_other_learners(corpus, tm
         config["model"], config["data"]["targets_length"] = pretrained.config["model"], 1
     run = make_run(make_experiment(config), show_progress=False)
     before = initial(run)
-    params, _ = start_from(run, before, str(tmp_path))
+    params, lines = start_from(run, before, str(tmp_path))
+    head = ["prediction_head"] if name == "electra" else []  # a new one
+    assert not set(head) & set(saved)
+    assert lines[2].startswith("       new  ") and all(module in lines[2] for module in ["classifier", *head])
     assert params["classifier"] is before["classifier"]
     assert jax.tree.structure(params) == jax.tree.structure(before)
     jax.tree.map(np.testing.assert_array_equal, {name: params["transformer"][name] for name in saved}, saved)
