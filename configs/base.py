@@ -194,8 +194,8 @@ def get_config() -> ConfigDict:
     config.optimizer.clip_norm = 1.0  # largest global norm of the gradients; 0: no clipping
 
     config.train = ConfigDict()
-    # Workdir of another run, whose newest checkpoint initializes the Transformer; or a Hugging Face folder. The shape of
-    # the model and the vocabulary are that folder's, but for fields of the command line (docs/chains.md).
+    # Workdir of another run, whose newest checkpoint initializes the Transformer; or a Hugging Face folder. The model's
+    # shape and the vocabulary are that folder's, but for fields of the command line (docs/chains.md).
     config.train.init_from = ""
     # Vocabularies are compared by the texts of tokens. "equal": another vocabulary is refused. "by_token": the rows of
     # tokens that both have are copied, and new tokens keep their initial values.
