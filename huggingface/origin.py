@@ -16,7 +16,7 @@ from huggingface.vocabulary import VOCABULARY
 from models.config import ModelConfig
 from models.transformer import Params, init_params
 from run.restore import load_experiment, load_transformer
-from workdir.run_config import flatten
+from workdir.run_config import flatten, missing_sections
 from workdir.workdir import Workdir
 
 # Fields of config.model that a run chooses for itself: they are of its machine and of its training.
@@ -88,8 +88,8 @@ def with_origin_fields(
     path = config["train"].get("init_from")
     if not path or not isinstance(path, str):
         return dict(config)
-    saved = Workdir(workdir).config() if workdir is not None and _continues(workdir, path) else None
-    taken = _saved_fields(saved) if saved else _fields_of(open_origin(path), config, overrides)
+    taken = {} if workdir is None else _saved_fields(Workdir(workdir), path)
+    taken = taken or _fields_of(open_origin(path), config, overrides)
     merged = {**config}
     for field, value in taken.items():
         section, _, name = field.partition(".")
@@ -105,14 +105,13 @@ def describe_taken(given: Mapping[str, Any], config: Mapping[str, Any]) -> list[
     return [f"of train.init_from={config['train']['init_from']}: {', '.join(changed)}"] if changed else []
 
 
-def _continues(workdir: str, path: str) -> bool:
-    """Returns whether `workdir` has a checkpoint of a run that started from `path`."""
-    run = Workdir(workdir)
-    return run.has_config and bool(run.steps()) and run.config()["train"].get("init_from") == path
-
-
-def _saved_fields(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields that a run has taken from its origin, from its config.json."""
+def _saved_fields(workdir: Workdir, path: str) -> dict[str, Any]:
+    """Returns the fields that the run in `workdir` took from `path`; {} if no run from there has a checkpoint here."""
+    if not workdir.has_config or not workdir.steps():
+        return {}
+    saved = workdir.config()
+    if missing_sections(saved) or saved["train"].get("init_from") != path:
+        return {}
     of_data = (*VOCABULARY, "inputs_length", "targets_length")
     fields = {f"model.{name}": value for name, value in saved["model"].items() if name not in _OF_THE_RUN}
     values = {name: saved["data"][name] for name in of_data}
@@ -127,7 +126,7 @@ def _fields_of(origin: Origin, config: Mapping[str, Any], overrides: Mapping[str
     if not has_table:
         del fields["model.max_length"]
     vocabulary = {f"data.{name}": value for name, value in origin.vocabulary.items()}
-    if vocabulary.keys() & overrides.keys():
+    if any(overrides.get(field, value) != value for field, value in vocabulary.items()):
         del fields["model.vocab_size"]  # other rows; the vocabularies are compared by their tokens
     for field, value in fields.items():
         if overrides.get(field, value) != value and field.partition(".")[2] not in CONVERTIBLE:

@@ -125,7 +125,7 @@ def _future_edges(steps: np.ndarray, annealing_steps: int, seed: int) -> Batch:
     """The batch's fields of the annealing of attention, for rows of the training batches `steps`, int64 [B].
 
     Of batch n the share min(n / annealing_steps, 1) of the edges to later tokens is open (DiffuLLaMA, Gong et al. 2025,
-    arXiv 2410.17891, section 3.2). The key is the same for all rows of a batch.
+    arXiv 2410.17891). The key is the same for all rows of a batch.
     """
     keys = rng.mix64(np.uint64(rng.seed_bits(seed, "future edges")) + rng.GOLDEN * steps.astype(np.uint64))
     return {
