@@ -48,11 +48,13 @@ class Plan:
       names: name of an array of the run's Transformer -> that of the origin's array.
       slices: name of an array of the run -> an axis, and the slices of that axis here and there, int [n], that alone
         are copied: the rows of common tokens, positions, or layers. Other arrays are copied whole.
-      notes: a line for each thing that is not a plain copy.
+      conversions: a line for each rule of train/conversions.py that applies.
+      notes: warnings, a line each.
     """
 
     names: dict[str, str]
     slices: dict[str, tuple[int, np.ndarray, np.ndarray]]
+    conversions: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -71,7 +73,8 @@ def start_from(run: CompiledRun, params: Params, path: str) -> tuple[Params, lis
     differ. Where vocabularies differ (train.init_from_vocabulary="by_token"), the rows of tables of tokens are copied
     by the tokens' texts, and rows of new tokens stay as in `params`.
 
-    The lines say where the parameters are from, how many are copied, and which are new: those that stay as in `params`.
+    The lines say where the parameters are from, by which rules, how many are copied, and which are new: those that stay
+    as in `params`.
 
     Raises ConfigError as `check_init_from`.
     """
@@ -81,6 +84,7 @@ def start_from(run: CompiledRun, params: Params, path: str) -> tuple[Params, lis
     before = learner.transformer(params)
     transformer, step = origin.load(run.mesh)
     lines = [f"{'start':>10}  parameters of {path}" + ("" if step is None else f", step {step}")]
+    lines += [f"{'converted':>10}  {line}" for line in plan.conversions]
     lines += _describe_copies(origin, plan, params, {name: before[name] for name in params["transformer"]})
     return learner.replace_transformer(params, _transplant(before, transformer, plan)), lines
 
@@ -137,11 +141,8 @@ def plan_start(origin: Origin, experiment: Experiment) -> Plan:
         if length != positions:
             slices[name] = (axis, np.arange(length), np.arange(length) % positions)
     slices |= {name: (0, np.arange(len(layers)), layers) for name in repeated}
-    notes += [
-        f"{where}: {line}"
-        for line in describe_conversions(origin.model, model, experiment.data.attention_annealing_steps)
-    ]
-    return Plan(names, slices, tuple(dict.fromkeys(notes)))
+    conversions = describe_conversions(origin.model, model, experiment.data.attention_annealing_steps)
+    return Plan(names, slices, tuple(conversions), tuple(notes))
 
 
 def _match_vocabularies(origin: Origin, experiment: Experiment) -> tuple[SharedTokens | None, list[str]]:

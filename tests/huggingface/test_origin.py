@@ -40,7 +40,8 @@ def test_a_run_takes_the_fields_of_another_run(corpus, trained_run, name):
     for field in ("architecture", "d_model", "d_ff", "num_layers", "norm", "norm_epsilon", "mlp", "vocab_size"):
         assert getattr(here.model, field) == getattr(there.model, field), field
     assert here.tokenizer.fingerprint == there.tokenizer.fingerprint and here.vocab == there.vocab
-    assert len(plan_start(open_origin(str(path)), here).notes) == (name == "hybrid"), "attention opens"
+    plan = plan_start(open_origin(str(path)), here)
+    assert plan.notes == () and len(plan.conversions) == (name == "hybrid"), "attention opens"
     [line] = describe_taken(given, config)
     for text in (f"of train.init_from={path}: ", "data.num_sentinels=100", "model.d_model=32", "model.norm=rms"):
         assert text in line

@@ -65,12 +65,11 @@ def test_a_decoder_becomes_a_masked_model_with_the_decoders_logits_in_causal_row
     there, saved = save(tmp_path, corpus)
     run, params, lines = started(corpus, tmp_path, name, "decoder_only")
     jax.tree.map(np.testing.assert_array_equal, params, saved)
-    assert check_init_from(run.experiment) == [
-        f"train.init_from={tmp_path}: that decoder is causal, and here attention to later tokens is open from the "
-        "first step"
-    ]
     count = sum(leaf.size for leaf in jax.tree.leaves(saved))
-    assert lines[1:] == [f"    copied  {count:,} parameters in {len(jax.tree.leaves(saved))} arrays"]
+    assert lines[1:] == [
+        " converted  that decoder is causal, and here attention to later tokens is open from the first step",
+        f"    copied  {count:,} parameters in {len(jax.tree.leaves(saved))} arrays",
+    ]
     assert run.experiment.model.has_prefix and not there.model.has_prefix
     causal, _ = row(there.vocab, causal=True)
     expected = np.asarray(apply(there.model, saved, causal))
@@ -85,16 +84,15 @@ def test_a_decoder_becomes_an_encoder_that_computes_what_the_decoder_does_in_bot
     corpus, tmp_path, name, positions
 ):
     there, saved = save(tmp_path, corpus, model__positions=positions)
-    run, params, _ = started(corpus, tmp_path, name, "encoder_only", model__positions=positions)
+    run, params, lines = started(corpus, tmp_path, name, "encoder_only", model__positions=positions)
     expected = {path.replace("decoder/", "encoder/"): array for path, array in by_name(saved).items()}
     found = by_name(params)
     assert found.keys() == expected.keys()
     for path, array in found.items():
         np.testing.assert_array_equal(array, expected[path], err_msg=path)
-    assert check_init_from(run.experiment) == [
-        f"train.init_from={tmp_path}: the layers of the decoder are those of an encoder, whose positions see the whole "
-        "text at once"
-    ]
+    assert lines[1] == (
+        " converted  the layers of the decoder are those of an encoder, whose positions see the whole text at once"
+    )
     model = make_experiment(fields(corpus, name, "decoder_only", model__positions=positions)).model
     of_decoder, of_encoder = row(there.vocab, causal=False)
     logits = np.asarray(apply(run.experiment.model, params, of_encoder))
@@ -129,15 +127,14 @@ def test_a_decoder_becomes_both_stacks_of_an_encoder_decoder(corpus, tmp_path, e
 
 def test_layers_are_repeated(corpus, tmp_path):
     _, saved = save(tmp_path, corpus)
-    run, params, lines = started(corpus, tmp_path, "clm", "decoder_only", model__num_layers=6)
+    _, params, lines = started(corpus, tmp_path, "clm", "decoder_only", model__num_layers=6)
     for path, array in by_name(params).items():
         expected = by_name(saved)[path]
         np.testing.assert_array_equal(
             array, np.tile(expected, (3, *[1] * (expected.ndim - 1))) if "/layers/" in path else expected
         )
-    there = f"train.init_from={tmp_path}"
-    assert check_init_from(run.experiment) == [f"{there}: the 2 layers are repeated 3 times, one stack after another"]
-    assert "copied" in lines[1] and len(lines) == 2
+    assert lines[1] == " converted  the 2 layers are repeated 3 times, one stack after another"
+    assert "copied" in lines[2] and len(lines) == 3
 
 
 DECODER, CLM = ("decoder_only",), ("clm", "decoder_only")
@@ -169,7 +166,5 @@ def test_what_no_rule_converts_is_refused_in_one_line(corpus, tmp_path, of, ther
 
 def test_a_longer_wavelength_is_stated(corpus, tmp_path):
     save(tmp_path, corpus)
-    run, _, _ = started(corpus, tmp_path, "clm", "decoder_only", model__rope_theta=5e5)
-    assert check_init_from(run.experiment) == [
-        f"train.init_from={tmp_path}: model.rope_theta is 500000 in place of 10000"
-    ]
+    _, _, lines = started(corpus, tmp_path, "clm", "decoder_only", model__rope_theta=5e5)
+    assert lines[1] == " converted  model.rope_theta is 500000 in place of 10000"

@@ -115,15 +115,14 @@ def test_rows_follow_their_tokens_and_new_tokens_keep_their_values(corpus, tmp_p
 def test_positions_of_a_longer_and_of_a_shorter_table(corpus, tmp_path):
     learned = {"model__positions": "learned"}
     path, _, saved = save(tmp_path / "run", corpus, **learned)
-    experiment, params, _ = started(corpus, path, data__inputs_length=24, data__targets_length=24, **learned)
+    _, params, lines = started(corpus, path, data__inputs_length=24, data__targets_length=24, **learned)
     table = saved["position_embedder"]["embedding"]
     assert table.shape[0] == 40
     np.testing.assert_array_equal(params["position_embedder"]["embedding"], table[:24])
-    there = f"train.init_from={path}: there are 40 learned positions"
-    assert check_init_from(experiment) == [f"{there}: the first 24 are copied"]
-    experiment, params, _ = started(corpus, path, data__inputs_length=96, **learned)
+    assert lines[1] == " converted  there are 40 learned positions: the first 24 are copied"
+    _, params, lines = started(corpus, path, data__inputs_length=96, **learned)
     np.testing.assert_array_equal(params["position_embedder"]["embedding"], np.concatenate([table, table, table[:16]]))
-    assert check_init_from(experiment) == [f"{there}: repeated to 96"]
+    assert lines[1] == " converted  there are 40 learned positions: repeated to 96"
 
 
 @pytest.mark.parametrize(
