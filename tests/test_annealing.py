@@ -1,9 +1,13 @@
 """data.attention_annealing_steps: a causal decoder comes to be read in both directions, edge by edge."""
 
+import io
+import shutil
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 
 from contract.batch import check_batch
 from contract.errors import ConfigError
@@ -12,6 +16,8 @@ from models.attention import attention_mask
 from models.transformer import apply, bind, init_params
 from run.compiled_run import make_run
 from tests.small_fields import small_config
+from tests.train.small_runs import array_checksums
+from train.loop import train_and_evaluate
 
 STEPS = 8
 
@@ -87,6 +93,21 @@ def test_a_run_that_resumes_and_one_of_several_processes_open_the_same_edges(run
         np.testing.assert_array_equal(process[name], values[4, [1, 6]])
     other = make_experiment(run.experiment.config | {"seed": 1}).batches(run.train_documents)[4]
     assert (other["decoder_future_key"] != fields_of[4]["decoder_future_key"]).all()
+
+
+def test_a_run_that_stops_while_attention_opens_continues_as_one_that_did_not(corpus, tmp_path):
+    experiment = make_experiment(fields(corpus, train__steps=4, train__checkpoint_every=2, train__eval_every=4))
+    for name in ("whole", "stopped"):
+        train_and_evaluate(experiment, str(tmp_path / name), console=Console(file=io.StringIO()))
+    expected = array_checksums(tmp_path / "whole", 4)
+    shutil.rmtree(tmp_path / "stopped" / "checkpoints" / "4")
+    train_and_evaluate(experiment, str(tmp_path / "stopped"), console=Console(file=io.StringIO()))
+    assert array_checksums(tmp_path / "stopped", 4) == expected
+    at_once = make_experiment(
+        experiment.config | {"data": experiment.config["data"] | {"attention_annealing_steps": 0}}
+    )
+    train_and_evaluate(at_once, str(tmp_path / "at_once"), console=Console(file=io.StringIO()))
+    assert array_checksums(tmp_path / "at_once", 4) != expected
 
 
 def test_evaluations_read_in_both_directions(run):
