@@ -59,8 +59,9 @@ FIELDS: dict[str, Dtypes] = {
     },
 }
 OPTIONAL_FIELDS: dict[str, Dtypes] = {
-    "encoder_decoder": {"sentence_labels": np.int32},
+    "encoder_decoder": {"decoder_loss_denominators": np.float32, "sentence_labels": np.int32},
     "decoder_only": {
+        "decoder_loss_denominators": np.float32,
         "decoder_future_share": np.float32,
         "decoder_future_key": np.int32,
         "sentence_labels": np.int32,
