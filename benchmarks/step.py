@@ -40,6 +40,7 @@ from command.flags import config_fields, config_name, config_overrides, define_c
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
 from experiment.optimizer import make_optimizer
+from huggingface.origin import with_origin_fields
 from run import sharding
 from run.compiled_run import abstract_state, check_mesh, compiled_train_step, initial_state, seed_array
 from run.memory import abstract_batch, resolve_memory, this_machine
@@ -59,7 +60,8 @@ def parsed_experiment() -> Experiment:
     if not any(argument.startswith("--config=") for argument in argv):  # overrides can only follow the config
         argv = [argv[0], f"--config={shapes.__file__}", *argv[1:]]
     parse_flags(_FLAGS, __doc__, argv)
-    experiment = make_experiment(config_fields(_FLAGS), vocab_size=_VOCAB_SIZE.value)
+    config = with_origin_fields(config_fields(_FLAGS), config_overrides(_FLAGS))
+    experiment = make_experiment(config, vocab_size=_VOCAB_SIZE.value)
     if experiment.mesh.backend == "pmap":
         raise ConfigError("mesh.backend='pmap' cannot be measured here: set mesh.backend='jit'")
     return experiment

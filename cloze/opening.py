@@ -16,6 +16,7 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from huggingface.convert import default_config, read_model
 from huggingface.folder import is_huggingface_folder
+from huggingface.origin import with_origin_fields
 from run import sharding
 from run.restore import config_for_reading, load_experiment, load_params, reading_mesh
 from train.loop import train_and_evaluate
@@ -54,13 +55,14 @@ def new(config: Config, overrides: Mapping[str, Any] | None = None) -> Model:
     Args:
       config: a file of configs/ with an optional preset, as in "configs/ul2.py:base", a ConfigDict, or a mapping with
         the fields of configs/base.py.
-      overrides: dotted fields to set, such as {"model.num_layers": 2}.
+      overrides: dotted fields to set, such as {"model.num_layers": 2}. With "train.init_from" the model's shape and the
+        vocabulary are those of that folder, but for the fields that are overridden.
 
     Raises ConfigError for a config that cannot work.
     """
     _set_up_jax()
     config, name = _read(config, overrides)
-    experiment = make_experiment(config_for_reading(config))
+    experiment = make_experiment(config_for_reading(with_origin_fields(config, overrides or {})))
     mesh = reading_mesh(experiment)
     init = jax.jit(experiment.learner.init_params, out_shardings=sharding.shardings(mesh, experiment.params_shapes))
     params = init(jax.random.key(experiment.seed))
@@ -79,7 +81,8 @@ def train(config: Config, workdir: str | os.PathLike, overrides: Mapping[str, An
     Raises ConfigError as train.main does.
     """
     _set_up_jax()
-    train_and_evaluate(make_experiment(_read(config, overrides)[0]), os.fspath(workdir))
+    fields = with_origin_fields(_read(config, overrides)[0], overrides or {}, os.fspath(workdir))
+    train_and_evaluate(make_experiment(fields), os.fspath(workdir))
     return load(workdir)
 
 
@@ -93,7 +96,8 @@ def batches(config: Config, overrides: Mapping[str, Any] | None = None, *, start
 
     Raises ConfigError for a config that cannot work, and for a corpus that cannot be read.
     """
-    return train_batches(make_experiment(_read(config, overrides)[0]), start)
+    fields = with_origin_fields(_read(config, overrides)[0], overrides or {})
+    return train_batches(make_experiment(fields), start)
 
 
 def _set_up_jax() -> None:

@@ -77,6 +77,10 @@ def get_config() -> ConfigDict:
     # objective.classes: "error", or "skip" to exclude them.
     config.data.on_unusable = "error"
     config.data.bidirectional_inputs = True  # decoder-only: True: inputs see each other (prefix LM); False: causal
+    # Decoder-only: training steps in which attention to later tokens opens, where rows are read in both directions.
+    # Each of these edges is open with probability step / this number (DiffuLLaMA), so a start from a causal model is
+    # gradual. 0: all are open from the first step, as they always are in evaluations.
+    config.data.attention_annealing_steps = 0
     # The split into training and held-out text. It depends on these fields and on each unit's contents alone, so runs
     # with any objective, seed and windows over a corpus hold out the same text (data/windows/split.py).
     config.data.heldout_fraction = 0.1  # expected share of the units that is held out; not read with heldout_path
@@ -190,7 +194,8 @@ def get_config() -> ConfigDict:
     config.optimizer.clip_norm = 1.0  # largest global norm of the gradients; 0: no clipping
 
     config.train = ConfigDict()
-    # Workdir of another run, whose newest checkpoint initializes the Transformer; or a Hugging Face folder.
+    # Workdir of another run, whose newest checkpoint initializes the Transformer; or a Hugging Face folder. The model's
+    # shape and the vocabulary are that folder's, but for fields of the command line (docs/chains.md).
     config.train.init_from = ""
     # Vocabularies are compared by the texts of tokens. "equal": another vocabulary is refused. "by_token": the rows of
     # tokens that both have are copied, and new tokens keep their initial values.

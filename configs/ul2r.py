@@ -8,8 +8,9 @@ U-PaLM's mixture on a decoder whose inputs see each other: 1/2 prefix LM (S), 1/
 1/8 dense spans (X). The weights, densities and random roll are those of Levanter's port, because the paper's own were
 not available.
 
-Sizes: as in configs/clm.py. UL2R continues a run of configs/clm.py (train.init_from), which must have the same
-tokenizer and data.num_sentinels. Without train.init_from the model is trained from scratch. Variants:
+Sizes: as in configs/clm.py. UL2R continues a run of configs/clm.py (train.init_from), whose vocabulary it takes: a run
+with rows of 2,048 tokens needs data.num_sentinels=512. Without train.init_from the model is trained from scratch.
+Variants:
   ul2r           default: the mixture alone
   clm_then_ul2r  both in one run: CLM for the first half; then, over a tenth of the run, the weight of CLM falls
                  linearly to 0 and the weights of the mixture rise. U-PaLM switches at once: PaLM, then 20,000 steps.

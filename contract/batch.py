@@ -20,6 +20,8 @@ Optional fields, which only some objectives make:
 | decoder_loss_denominators, encoder_loss_denominators | float32 [B, T] or [B, S] | all | what each position adds to the denominator of the loss; without this field, its loss weight |
 | encoder_token_types | int32 [B, S] | encoder-only | 0 in sentence A, 1 in sentence B |
 | encoder_attention_order | int32 [B, S] | encoder-only | a token attends to the tokens of its segment whose order is at most the token's own; without this field, to its whole segment |
+| decoder_future_share | float32 [B] | decoder-only | the share of the edges from a position to a later one of the prefix that are open; without this field, all |
+| decoder_future_key | int32 [B] | decoder-only | the key of the random numbers that choose these edges, the same in all rows of a batch |
 | sentence_labels | int32 [B] | all | the class of the row's text or pair of sentences; -1 without one |
 
 A packed decoder-only row with two examples, (inputs 5 6, targets 7 1) and (inputs 8, targets 9 1), T = 10, pad 0, EOS 1
@@ -58,7 +60,12 @@ FIELDS: dict[str, Dtypes] = {
 }
 OPTIONAL_FIELDS: dict[str, Dtypes] = {
     "encoder_decoder": {"decoder_loss_denominators": np.float32, "sentence_labels": np.int32},
-    "decoder_only": {"decoder_loss_denominators": np.float32, "sentence_labels": np.int32},
+    "decoder_only": {
+        "decoder_loss_denominators": np.float32,
+        "decoder_future_share": np.float32,
+        "decoder_future_key": np.int32,
+        "sentence_labels": np.int32,
+    },
     "encoder_only": {
         "encoder_loss_denominators": np.float32,
         "encoder_token_types": np.int32,
@@ -66,6 +73,7 @@ OPTIONAL_FIELDS: dict[str, Dtypes] = {
         "sentence_labels": np.int32,
     },
 }
+_OF_ROWS = ("decoder_future_share", "decoder_future_key", "sentence_labels")
 
 
 def check_batch(batch: Batch, architecture: str) -> None:
@@ -91,7 +99,7 @@ def _check_fields(batch: Batch, architecture: str) -> None:
     if len(rows) != 1:
         raise ValueError(f"{architecture} batch: fields have different numbers of rows: {sorted(rows)}")
     for name, dtype in fields.items():
-        dimensions = 1 if name == "sentence_labels" else 2
+        dimensions = 1 if name in _OF_ROWS else 2
         if batch[name].dtype != dtype or batch[name].ndim != dimensions:
             expected = f"{np.dtype(dtype)}{'[B, L]' if dimensions == 2 else '[B]'}"
             raise ValueError(f"{name} is {batch[name].dtype}{list(batch[name].shape)}, not {expected}")

@@ -12,6 +12,7 @@ from data.tokenizers.tokenizer import make_tokenizer
 from experiment.config import DataConfig, from_mapping
 from experiment.experiment import Experiment, make_experiment
 from experiment.objective import make_objective
+from huggingface.vocabulary import VOCABULARY
 from learners.classification import ClassificationLearner
 from models.config import ModelConfig
 from models.parameters import array_types
@@ -20,8 +21,6 @@ from run.restore import config_for_reading, not_a_language_model
 
 # Of config.data: under another split, text that the run trained on is scored.
 RUN_FIELDS = ("heldout_fraction", "split_seed", "split_by", "heldout")
-# What gives each token its id.
-VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_tokens", "decoder_start_token")
 # Overrides that evaluation cannot follow, and why.
 _FIXED = {"model": "the model is the run's", "mesh": "evaluation uses the devices of this machine"}
 

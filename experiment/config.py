@@ -33,6 +33,7 @@ class DataConfig(CorpusConfig):
     examples_per_row: Annotated[int, "[1, 4096]"]
     packing: Literal["equal", "planned"]
     bidirectional_inputs: bool
+    attention_annealing_steps: Annotated[int, "[0, 2**31)"]
     heldout_fraction: Annotated[float, "[0, 1)"]
     split_seed: Annotated[int, "[-2**63, 2**63)"]
     split_by: Literal["auto", "file", "document", "label"]

@@ -258,6 +258,7 @@ def make_experiment(
     tokenizer = make_tokenizer(data)  # the first slow step: it may read a large file
     model = make_model_config(fields_of_model, data, vocab_size or tokenizer.vocab.size, denoisers)
     _check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
+    annealing_warnings = _check_annealing(sections, model)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     batch_spec, heldout_spec, warnings = make_batch_specs(tasks, sections, objective, row_shape, tokenizer.vocab)
     scored = max(most_scored(tasks, spec, row_shape) for spec in (batch_spec, heldout_spec))
@@ -272,9 +273,17 @@ def make_experiment(
         learner=make_learner(objective, model, _learner_setup(sections, len(tasks), scored)),
         denoisers=denoisers,
         tokenizer=tokenizer,
-        collate=Collator(tasks, batch_spec, row_shape, tokenizer.vocab, data.bidirectional_inputs),
+        collate=Collator(
+            tasks,
+            batch_spec,
+            row_shape,
+            tokenizer.vocab,
+            data.bidirectional_inputs,
+            data.attention_annealing_steps,
+            sections.seed,
+        ),
         heldout_spec=heldout_spec,
-        warnings=tuple(warnings),
+        warnings=(*warnings, *annealing_warnings),
         new_store_dir=data.cache_dir,
     )
 
@@ -362,6 +371,23 @@ def make_model_config(
     if model.architecture == "encoder_only" and types > model.num_token_types:
         return dataclasses.replace(model, num_token_types=types)
     return model
+
+
+def _check_annealing(sections: ExperimentConfig, model: ModelConfig) -> list[str]:
+    """Returns warnings about data.attention_annealing_steps. Raises ConfigError where no attention can open."""
+    steps, reason = sections.data.attention_annealing_steps, ""
+    if model.architecture != "decoder_only":
+        reason = f"needs model.architecture='decoder_only', not {model.architecture!r}"
+    elif not model.has_prefix:
+        reason = "has no effect, because this objective reads every row causally"
+    if steps and reason:
+        raise ConfigError(f"data.attention_annealing_steps={steps} {reason}: set it to 0")
+    if steps > sections.train.assumed_steps:
+        return [
+            f"data.attention_annealing_steps={steps} is above train.steps={sections.train.steps}: the run ends before "
+            "all attention is open, as it is in evaluations"
+        ]
+    return []
 
 
 def _check_special_tokens(

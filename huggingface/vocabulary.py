@@ -7,6 +7,9 @@ import numpy as np
 
 from data.tokenizers.tokenizer import Tokenizer
 
+# Fields of config.data that give each token its id.
+VOCABULARY = ("tokenizer", "num_sentinels", "mode_tokens", "append_special_tokens", "decoder_start_token")
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SharedTokens:

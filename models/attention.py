@@ -39,7 +39,7 @@ def attention_mask(
     key_segment_ids_BxS: Array,
     *,
     causal: bool,
-    bidirectional_mask_BxS: Array | None = None,
+    bidirectional_mask: Array | None = None,
     order_BxL: Array | None = None,
     query_offset: Array | int = 0,
 ) -> Array:
@@ -47,7 +47,8 @@ def attention_mask(
 
     A query attends to a key if all of these hold:
       - query and key are in the same segment, and that segment is not 0 (padding);
-      - if `causal`: the key is not after the query, or the key is in the prefix (`bidirectional_mask_BxS`, bool);
+      - if `causal`: the key is not after the query, or the key is in the prefix (`bidirectional_mask`: bool [B, S], or
+        [B, Q, S] where the prefix is open to some of the queries alone);
       - if `order_BxL` (int32) is given: the key's order is not greater than the query's. Queries and keys are then
         the same row.
 
@@ -62,8 +63,8 @@ def attention_mask(
     if causal:
         query_index_Q = jnp.arange(query_BxQx1.shape[1]) + query_offset
         allowed = (jnp.arange(key_Bx1xS.shape[2]) <= query_index_Q[:, None])[None]
-        if bidirectional_mask_BxS is not None:
-            allowed = allowed | bidirectional_mask_BxS[:, None, :]
+        if bidirectional_mask is not None:
+            allowed = allowed | jnp.reshape(bidirectional_mask, (len(key_Bx1xS), -1, key_Bx1xS.shape[2]))
         visible_BxQxS = visible_BxQxS & allowed
     if order_BxL is not None:
         visible_BxQxS = visible_BxQxS & (order_BxL[:, None, :] <= order_BxL[:, :, None])

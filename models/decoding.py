@@ -128,7 +128,7 @@ def _extend(
             positions_BxL,
             segment_ids_BxL,
             segment_ids,
-            bidirectional_mask_BxS=mask if model.config.has_prefix else None,
+            bidirectional_mask=mask if model.config.has_prefix else None,
             encoder_segment_ids_BxE=cache.encoder_segment_ids_BxE,
             query_offset=index,
         ),

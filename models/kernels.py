@@ -98,7 +98,7 @@ def make_attention_fn(
     key_segment_ids_BxS: Array,
     *,
     causal: bool,
-    bidirectional_mask_BxS: Array | None = None,
+    bidirectional_mask: Array | None = None,
     order_BxL: Array | None = None,
     query_offset: Array | None = None,
     bias_1xHxQxS: Array | None = None,
@@ -111,12 +111,12 @@ def make_attention_fn(
         query_segment_ids_BxQ,
         key_segment_ids_BxS,
         causal=causal,
-        bidirectional_mask_BxS=bidirectional_mask_BxS,
+        bidirectional_mask=bidirectional_mask,
         order_BxL=order_BxL,
         query_offset=0 if query_offset is None else query_offset,
     )
     scale = config.head_dim**-0.5 if config.scale_attention else 1.0
-    per_row_masks = bidirectional_mask_BxS is not None or order_BxL is not None
+    per_row_masks = bidirectional_mask is not None or order_BxL is not None
     length = max(mask_Bx1xQxS.shape[2:])
     kernel = "xla"
     if query_offset is None:

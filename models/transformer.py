@@ -7,6 +7,7 @@ Batches have the fields of contract/batch.py. A parameter is named by its path, 
 from collections.abc import Mapping
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import Array
@@ -95,12 +96,17 @@ class Transformer(nnx.Module):
         `decoder_bidirectional_mask` is read for a decoder-only model with `has_prefix`, and may be missing otherwise.
         """
         segment_ids, has_encoder = batch["decoder_segment_ids"], self.config.has_encoder
-        has_prefix = self.config.has_prefix and not has_encoder
+        prefix = None
+        if self.config.has_prefix and not has_encoder:
+            prefix = batch["decoder_bidirectional_mask"]
+            if "decoder_future_share" in batch:  # one matrix for all rows and layers
+                key, share = jax.random.key(batch["decoder_future_key"][0]), batch["decoder_future_share"][0]
+                prefix = prefix[:, None] & (jax.random.uniform(key, (prefix.shape[1],) * 2) < share)
         return self.decoder.attention_context(
             batch["decoder_positions"],
             segment_ids,
             segment_ids,
-            bidirectional_mask_BxS=batch["decoder_bidirectional_mask"] if has_prefix else None,
+            bidirectional_mask=prefix,
             encoder_segment_ids_BxE=batch["encoder_segment_ids"] if has_encoder else None,
         )
 

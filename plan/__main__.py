@@ -17,10 +17,19 @@ import jax
 from absl import flags
 
 from cluster.devices import GIB
-from command.flags import TRAINING_MEMORY, config_fields, config_name, define_config, parse_flags, run_command
+from command.flags import (
+    TRAINING_MEMORY,
+    config_fields,
+    config_name,
+    config_overrides,
+    define_config,
+    parse_flags,
+    run_command,
+)
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from files.atomic import check_output, writing
+from huggingface.origin import with_origin_fields
 from plan.estimate import Estimate, estimate, parse_topology
 from run.memory import describe, resolve_memory
 
@@ -43,6 +52,7 @@ def main() -> None:
     if _JSON.value is not None:
         check_output(_JSON.value, "--json")
     topology = parse_topology(_TOPOLOGY.value)
+    config = with_origin_fields(config, config_overrides(_FLAGS))
     experiment = resolve_memory(make_experiment(config, vocab_size=_VOCAB_SIZE.value), topology.machine)
     result, epochs = estimate(experiment, topology), experiment.train.epochs
     for line in report_lines(config_name(_FLAGS), result):

@@ -12,13 +12,13 @@ import os
 
 import jax
 from absl import flags
-from ml_collections import config_flags
 from rich.console import Console
 
-from command.flags import config_fields, config_name, define_config, parse_flags, run_command
+from command.flags import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
 from files.atomic import check_output, writing
+from huggingface.origin import with_origin_fields
 from run.restore import load_experiment
 from run.texts import batch_of, takes_pairs, text_windows
 from show.examples import Chunk
@@ -45,7 +45,10 @@ def main() -> None:
         raise ConfigError("--workdir and --config exclude each other: remove one")
     # Nothing here needs an accelerator, and a TPU in use by a training run admits no second process.
     jax.config.update("jax_platforms", "cpu")
-    experiment = make_experiment(config_fields(_FLAGS)) if _WORKDIR.value is None else load_experiment(_WORKDIR.value)
+    if _WORKDIR.value is None:
+        experiment = make_experiment(with_origin_fields(config_fields(_FLAGS), config_overrides(_FLAGS)))
+    else:
+        experiment = load_experiment(_WORKDIR.value)
     outputs = [(flag, render) for flag, render in ((_HTML, html_page), (_SVG, svg_page)) if flag.value is not None]
     for flag, _ in outputs:
         check_output(flag.value, f"--{flag.name}")  # before anything slow runs
@@ -76,8 +79,8 @@ def _page_of_text(experiment: Experiment, text: str) -> Page:
 def _title() -> str:
     if _WORKDIR.value is not None:
         return f"--workdir={_WORKDIR.value}"
-    overrides = config_flags.get_override_values(_FLAGS["config"])
-    return " ".join([config_name(_FLAGS), *(f"{name}={value}" for name, value in overrides.items())])
+    overrides = config_overrides(_FLAGS).items()
+    return " ".join([config_name(_FLAGS), *(f"{name}={value}" for name, value in overrides)])
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def pictures(batch: Batch, row: int) -> list[Picture]:
     segment_ids = {stack: batch[f"{stack}_segment_ids"][[row]] for stack in stacks(batch)}
     found = []
     for stack, ids in segment_ids.items():
-        fields = {"bidirectional_mask_BxS": f"{stack}_bidirectional_mask", "order_BxL": f"{stack}_attention_order"}
+        fields = {"bidirectional_mask": f"{stack}_bidirectional_mask", "order_BxL": f"{stack}_attention_order"}
         present = {name: batch[field][[row]] for name, field in fields.items() if field in batch}
         mask = attention_mask(ids, ids, causal=stack == "decoder", **present)
         found.append(Picture(f"{stack} self-attention", _cells(mask, ids[0], ids[0], is_self=True)))

@@ -12,7 +12,7 @@ import jax
 
 from command.flags import override_flags, resolve
 from contract.errors import ConfigError
-from evaluation.cross_evaluate import VOCABULARY, scoring_experiment, scoring_params
+from evaluation.cross_evaluate import scoring_experiment, scoring_params
 from evaluation.floors import heldout_floors
 from evaluation.probes.command import answer, check_probe, make_probe
 from evaluation.probes.exact_match import ExactMatch
@@ -21,6 +21,7 @@ from evaluation.probes.linear import Linear
 from evaluation.probes.probe import Probe
 from experiment.config import from_mapping
 from experiment.experiment import Experiment
+from huggingface.vocabulary import VOCABULARY
 from models.parameters import Params
 from run.compiled_run import make_run
 from run.corpus import open_corpora

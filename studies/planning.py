@@ -9,8 +9,9 @@ from typing import Any
 from command.flags import resolve
 from contract.errors import ConfigError
 from data.windows.batches import Batches
-from evaluation.cross_evaluate import RUN_FIELDS, VOCABULARY
+from evaluation.cross_evaluate import RUN_FIELDS
 from experiment.experiment import Experiment, make_experiment
+from huggingface.vocabulary import VOCABULARY
 from run.corpus import open_corpora
 from run.restore import check_same_transformer
 from studies.measures import FineTuning, Measure, make_measure

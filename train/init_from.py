@@ -2,21 +2,16 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from contract.errors import ConfigError
 from contract.vocab import DECODER_STARTS
-from data.tokenizers.tokenizer import Tokenizer
-from experiment.config import DataConfig
 from experiment.experiment import Experiment
-from huggingface.folder import is_huggingface_folder
-from huggingface.importing import open_model
+from huggingface.origin import Origin, open_origin
 from huggingface.vocabulary import (
     SharedTokens,
     describe_differences,
@@ -24,13 +19,11 @@ from huggingface.vocabulary import (
     token_texts,
 )
 from models.config import ModelConfig
-from models.parameters import array_types, leaf_name
+from models.parameters import array_types, leaf_name, stacks_layers
 from models.transformer import Params, init_params
 from run.compiled_run import CompiledRun
-from run.restore import load_experiment, load_transformer
+from train.conversions import describe_conversions, layers_there, names_there
 
-# Fields of config.data that determine a vocabulary.
-_VOCABULARY = ("tokenizer", "append_special_tokens", "num_sentinels", "mode_tokens")
 # Fields of config.model with which the same arrays compute something else -> the kind of positions that alone reads the
 # field; "" for all.
 _MEANING = {
@@ -38,7 +31,6 @@ _MEANING = {
     "positions": "",
     "relative_num_buckets": "relative",
     "relative_max_distance": "relative",
-    "rope_theta": "rope",
     "norm": "",
     "norm_position": "",
     "norm_epsilon": "",
@@ -49,39 +41,20 @@ _MEANING = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Origin:
-    """The model that `train.init_from` names. Made by `open_origin`.
-
-    Attributes:
-      where: for messages, such as "train.init_from=runs/mlm".
-      kind: "run" or "folder", for messages.
-      model: its model.
-      tokenizer: its tokenizer.
-      shapes: of its Transformer's arrays.
-      load: mesh -> the Transformer's arrays on it, and the step of their checkpoint; None for a folder.
-      data: the fields of its vocabulary, with the path of its own copy of the tokenizer; None for a folder.
-    """
-
-    where: str
-    kind: str
-    model: ModelConfig
-    tokenizer: Tokenizer
-    shapes: Params
-    load: Callable[[Mesh], tuple[Params, int | None]]
-    data: DataConfig | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class Plan:
     """Which arrays of an origin a run takes, and how. Made by `plan_start`.
 
     Attributes:
-      slices: name of an array -> an axis, and the slices of that axis here and there, int [n], that alone are copied:
-        the rows of common tokens, or the first positions. Other arrays are copied whole.
-      notes: a line for each thing that is not a plain copy.
+      names: name of an array of the run's Transformer -> that of the origin's array.
+      slices: name of an array of the run -> an axis, and the slices of that axis here and there, int [n], that alone
+        are copied: the rows of common tokens, positions, or layers. Other arrays are copied whole.
+      conversions: a line for each rule of train/conversions.py that applies.
+      notes: warnings, a line each.
     """
 
+    names: dict[str, str]
     slices: dict[str, tuple[int, np.ndarray, np.ndarray]]
+    conversions: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -93,13 +66,15 @@ def check_init_from(experiment: Experiment) -> list[str]:
     return list(plan_start(open_origin(experiment.train.init_from), experiment).notes)
 
 
-def start_from(run: CompiledRun, params: Params, path: str) -> tuple[Params, int | None]:
-    """Returns `params` with the Transformer of the run or the Hugging Face folder `path`, and the run's step.
+def start_from(run: CompiledRun, params: Params, path: str) -> tuple[Params, list[str]]:
+    """Returns `params` with the Transformer of the run or the Hugging Face folder `path`, and lines about it.
 
-    Of a run, the newest checkpoint is taken. Arrays are copied; where vocabularies differ
-    (train.init_from_vocabulary="by_token"), the rows of tables of tokens are copied by the tokens' texts, and rows of
-    new tokens stay as in `params`. Of a longer table of learned positions, the first rows are copied: row i is the
-    position i.
+    Of a run, the newest checkpoint is taken. Arrays are copied, by the rules of train/conversions.py where the models
+    differ. Where vocabularies differ (train.init_from_vocabulary="by_token"), the rows of tables of tokens are copied
+    by the tokens' texts, and rows of new tokens stay as in `params`.
+
+    The lines say where the parameters are from, by which rules, how many are copied, and which are new: those that stay
+    as in `params`.
 
     Raises ConfigError as `check_init_from`.
     """
@@ -108,49 +83,66 @@ def start_from(run: CompiledRun, params: Params, path: str) -> tuple[Params, int
     plan = plan_start(origin, run.experiment)
     before = learner.transformer(params)
     transformer, step = origin.load(run.mesh)
-    return learner.replace_transformer(params, _transplant(before, transformer, plan)), step
+    lines = [f"{'start':>10}  parameters of {path}" + ("" if step is None else f", step {step}")]
+    lines += [f"{'converted':>10}  {line}" for line in plan.conversions]
+    lines += _describe_copies(origin, plan, params, {name: before[name] for name in params["transformer"]})
+    return learner.replace_transformer(params, _transplant(before, transformer, plan)), lines
 
 
-def open_origin(path: str) -> Origin:
-    """Returns the model in `path`, the folder of a run or a Hugging Face folder. Raises ConfigError for any other."""
-    where = f"train.init_from={path}"
-    if is_huggingface_folder(path):
-        found = open_model(path, where)
-        arrays = (found.model, found.tokenizer, found.shapes)
-        return Origin(where, "folder", *arrays, lambda mesh: (found.load(mesh), None))
-    other = load_experiment(path, named_by="train.init_from")
-    shapes = jax.eval_shape(other.learner.transformer, other.params_shapes)
-    arrays = (other.model, other.tokenizer, shapes)
-    return Origin(where, "run", *arrays, lambda mesh: load_transformer(other, path, mesh), other.data)
+def _describe_copies(origin: Origin, plan: Plan, params: Params, transformer: Params) -> list[str]:
+    """Returns a line on the copied parameters, and one on the new ones, if any.
+
+    params: all parameters of the run. transformer: the part of them that starts as the origin's.
+    """
+    modules = {module: tree for module, tree in params.items() if module != "transformer"}
+    new = {module: sum(leaf.size for leaf in jax.tree.leaves(tree)) for module, tree in modules.items()}
+    copied = num_arrays = 0
+    for name, array in _by_name(transformer).items():
+        if plan.names[name].partition("/")[0] not in origin.modules:
+            new[name] = array.size
+            continue
+        axis, here, _ = plan.slices.get(name, (0, range(array.shape[0]), None))
+        rows, num_new = array.shape[axis], array.shape[axis] - len(here)
+        copied, num_arrays = copied + array.size // rows * len(here), num_arrays + 1
+        if num_new:
+            new[f"{name} ({num_new:,} of {rows:,} rows)"] = array.size // rows * num_new
+    lines = [f"{'copied':>10}  {copied:,} parameters in {num_arrays} arrays"]
+    if new:
+        lines.append(f"{'new':>10}  {sum(new.values()):,} parameters: {', '.join(new)}")
+    return lines
 
 
 def plan_start(origin: Origin, experiment: Experiment) -> Plan:
     """Returns how a run of `experiment` starts with `origin`.
 
-    Raises ConfigError where vocabularies differ and train.init_from_vocabulary is "equal", where arrays differ in other
-    axes than those of tokens, where a table of positions is shorter, and where a field of the model makes the same
-    arrays compute something else.
+    Raises ConfigError where vocabularies differ and train.init_from_vocabulary is "equal", where models differ and
+    train/conversions.py has no rule, and where a field of the model makes the same arrays compute something else.
     """
+    model, where = experiment.model, origin.where
     here = _by_name(jax.eval_shape(experiment.learner.transformer, experiment.params_shapes))
     there = _by_name(origin.shapes)
-    vocab_axes = _axes(experiment.model, vocab_size=experiment.model.vocab_size + 1)
-    position_axes = _axes(experiment.model, max_length=experiment.model.max_length + 1)
+    vocab_axes = _axes(model, vocab_size=model.vocab_size + 1)
+    position_axes = _axes(model, max_length=model.max_length + 1)
     tokens, notes = _match_vocabularies(origin, experiment)
-    _check_arrays(origin, here, there, vocab_axes, position_axes)
-    _check_meaning(origin, experiment.model)
+    names, layers = names_there(origin.model, model, here, where), layers_there(origin.model, model, where)
+    repeated = {name for name in here if stacks_layers(name) and len(layers) > origin.model.num_layers}
+    _check_arrays(origin, here, there, names, {**vocab_axes, **position_axes, **dict.fromkeys(repeated, 0)})
+    _check_meaning(origin, model)
     notes += _match_decoder_starts(origin, experiment)
-    if tokens is None and origin.model.vocab_size != experiment.model.vocab_size:
+    if tokens is None and origin.model.vocab_size != model.vocab_size:
         texts = token_texts(experiment.tokenizer)  # the same tokens, in tables with different numbers of padding rows
         tokens = match_tokens(texts, texts)
     slices = {}
     if tokens is not None:
         slices = {name: (axis, tokens.here, tokens.there) for name, axis in vocab_axes.items()}
     for name in position_axes.keys() & here.keys():
-        length, longer = (arrays[name].shape[position_axes[name]] for arrays in (here, there))
-        if longer > length:
-            slices[name] = (position_axes[name], np.arange(length), np.arange(length))
-            notes.append(f"{origin.where} has {longer} learned positions: the first {length} are copied")
-    return Plan(slices, tuple(dict.fromkeys(notes)))
+        axis = position_axes[name]
+        length, positions = here[name].shape[axis], there[names[name]].shape[axis]
+        if length != positions:
+            slices[name] = (axis, np.arange(length), np.arange(length) % positions)
+    slices |= {name: (0, np.arange(len(layers)), layers) for name in repeated}
+    conversions = describe_conversions(origin.model, model, experiment.data.attention_annealing_steps)
+    return Plan(names, slices, tuple(conversions), tuple(notes))
 
 
 def _match_vocabularies(origin: Origin, experiment: Experiment) -> tuple[SharedTokens | None, list[str]]:
@@ -177,13 +169,12 @@ def _match_vocabularies(origin: Origin, experiment: Experiment) -> tuple[SharedT
 
 
 def _fields_as_there(origin: Origin, experiment: Experiment) -> str:
-    """Returns the fields whose values give the vocabulary of `origin`: of a run those that differ, with its values."""
-    if origin.data is None:
-        return ", ".join(f"data.{field}" for field in _VOCABULARY)
-    differing = [field for field in _VOCABULARY if getattr(origin.data, field) != getattr(experiment.data, field)]
+    """Returns the fields whose values give the vocabulary of `origin`: those that differ, with its values."""
+    there, here = origin.vocabulary, experiment.data
+    differing = [field for field in there if field != "decoder_start_token" and there[field] != getattr(here, field)]
     if origin.tokenizer.fingerprint == experiment.tokenizer.fingerprint:
         differing = [field for field in differing if field != "tokenizer"]  # a copy of the same file
-    return " and ".join(f"data.{field}={getattr(origin.data, field)!r}" for field in differing)
+    return " and ".join(f"data.{field}={there[field]!r}" for field in differing)
 
 
 def _match_decoder_starts(origin: Origin, experiment: Experiment) -> list[str]:
@@ -207,40 +198,46 @@ def _match_decoder_starts(origin: Origin, experiment: Experiment) -> list[str]:
 
 
 def _check_arrays(
-    origin: Origin,
-    here: dict[str, Any],
-    there: dict[str, Any],
-    vocab_axes: dict[str, int],
-    position_axes: dict[str, int],
+    origin: Origin, here: dict[str, Any], there: dict[str, Any], names: dict[str, str], free_axes: dict[str, int]
 ) -> None:
-    """Raises ConfigError unless the arrays `there` can start those `here`, both by name."""
+    """Raises ConfigError unless the arrays `there` can start those `here`, both by name.
+
+    names: as in Plan. free_axes: the axis of arrays here whose length may differ.
+    """
 
     def fits(name: str) -> bool:
-        if name not in here or name not in there or here[name].ndim != there[name].ndim:
+        source = there.get(names[name])
+        if source is None or source.ndim != here[name].ndim:
             return False
-        return all(
-            a == b or axis == vocab_axes.get(name) or (axis == position_axes.get(name) and b > a)
-            for axis, (a, b) in enumerate(zip(here[name].shape, there[name].shape, strict=True))
-        )
+        shapes = enumerate(zip(here[name].shape, source.shape, strict=True))
+        return all(a == b or axis == free_axes.get(name) for axis, (a, b) in shapes)
 
-    differing = [name for name in {**here, **there} if not fits(name)]
+    used = set(names.values())
+    differing = [name for name in here if not fits(name)] + [name for name in there if name not in used]
     if differing:
         name, types_here, types_there = differing[0], array_types(here), array_types(there)
         raise ConfigError(
-            f"{origin.where}: {name} is {types_there.get(name, 'missing')} in that {origin.kind} and "
+            f"{origin.where}: {name} is {types_there.get(names.get(name, name), 'missing')} in that {origin.kind} and "
             f"{types_here.get(name, 'missing')} here, and {len(differing) - 1} more arrays differ: copy the fields of "
-            "model, data.inputs_length and data.targets_length from that run's config.json"
+            "model from there"
         )
 
 
 def _check_meaning(origin: Origin, model: ModelConfig) -> None:
-    for field, positions in _MEANING.items():
+    differing = [
+        field
+        for field, positions in _MEANING.items()
+        if getattr(model, field) != getattr(origin.model, field) and positions in ("", model.positions)
+    ]
+    if model.positions == "rope" and model.rope_theta < origin.model.rope_theta:  # larger: for longer rows
+        differing.append("rope_theta")
+    if differing:
+        field = differing[0]
         here, there = getattr(model, field), getattr(origin.model, field)
-        if here != there and positions in ("", model.positions):
-            raise ConfigError(
-                f"{origin.where}: model.{field} is {there!r} in that {origin.kind} and {here!r} here, so the same "
-                f"arrays would compute something else: set model.{field}={there!r}"
-            )
+        raise ConfigError(
+            f"{origin.where}: model.{field} is {there!r} in that {origin.kind} and {here!r} here, so the same "
+            f"arrays would compute something else: set model.{field}={there!r}"
+        )
 
 
 def _axes(model: ModelConfig, **larger: int) -> dict[str, int]:
@@ -259,12 +256,16 @@ def _by_name(tree: Params) -> dict[str, Any]:
 
 
 def _transplant(before: Params, there: Params, plan: Plan) -> Params:
-    """Returns `there`, with the shapes of `before`, whose values stay in the slices that `there` does not have."""
-    arrays = _by_name(there)
+    """Returns the arrays that `plan` takes of `there`, with the shapes of `before`, whose other values stay."""
+    arrays, taken = _by_name(there), set()
 
     def leaf(path: Any, old: Any) -> Any:
         name = leaf_name(path)
-        return _with_slices(old, arrays[name], *plan.slices[name]) if name in plan.slices else arrays[name]
+        source, is_again = arrays[plan.names[name]], plan.names[name] in taken
+        taken.add(plan.names[name])
+        if name in plan.slices:
+            return _with_slices(old, source, *plan.slices[name])
+        return jnp.copy(source) if is_again else source  # a state that is donated has no array twice
 
     return jax.tree_util.tree_map_with_path(leaf, before)
 

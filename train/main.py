@@ -16,11 +16,13 @@ from command.flags import (
     TRAINING_MEMORY,
     config_fields,
     config_name,
+    config_overrides,
     define_config,
     parse_flags,
     run_command,
 )
 from experiment.experiment import make_experiment
+from huggingface.origin import describe_taken, with_origin_fields
 from train.loop import train_and_evaluate
 from workdir.run_config import PER_PROCESS, flatten
 
@@ -52,7 +54,7 @@ def main() -> None:
     """Reads the command line, joins the other processes of the run if there are any, and trains."""
     parse_flags(_FLAGS, __doc__)
     use_compilation_cache()
-    config = config_fields(_FLAGS)
+    given, workdir = config_fields(_FLAGS), _WORKDIR.value or _default_workdir()
     cluster = Cluster.join(
         _COORDINATOR.value,
         _NUM_PROCESSES.value,
@@ -62,11 +64,13 @@ def main() -> None:
     )
     with cluster:
         with cluster.check_equal() as same_everywhere:
+            config = with_origin_fields(given, config_overrides(_FLAGS), workdir)
             experiment = make_experiment(config)
             fields = flatten(experiment.config)
             same_everywhere |= {name: value for name, value in fields.items() if name not in PER_PROCESS}
             same_everywhere |= {"jax": jax.__version__, "numpy": np.__version__}
-        workdir = _WORKDIR.value or _default_workdir()
+        for line in describe_taken(given, config) if jax.process_index() == 0 else []:
+            print(line, flush=True)
         is_complete = train_and_evaluate(experiment, workdir)
     if not is_complete:
         sys.exit(_STOPPED_STATUS.value)

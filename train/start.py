@@ -125,9 +125,8 @@ def make_state(run: CompiledRun, start: Start) -> tuple[Start, TrainState]:
     state, init_from = run.init_state(), run.experiment.train.init_from
     if not init_from:
         return start, state
-    params, step = start_from(run, state.params, init_from)
-    origin = f"{'start':>10}  parameters of {init_from}" + ("" if step is None else f", step {step}")
-    return dataclasses.replace(start, origin=origin), state.starting_with(params)
+    params, lines = start_from(run, state.params, init_from)
+    return dataclasses.replace(start, origin="\n".join(lines)), state.starting_with(params)
 
 
 def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) -> list[str]:

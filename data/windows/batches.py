@@ -226,7 +226,8 @@ class Batches:
             batch = self._transform(self._windows(numbers[:1] * 0, np.zeros(1, np.int64)), len(rows))
             return {name: np.zeros_like(array) for name, array in batch.items()}
         row_of_window = np.repeat(np.arange(len(rows)), per_row)
-        return self._transform(self._windows(numbers[exists], row_of_window[exists]), len(rows))
+        windows = self._windows(numbers[exists], row_of_window[exists])._replace(steps=rows // self._batch_size)
+        return self._transform(windows, len(rows))
 
     def draw(self, first: int, count: int) -> DrawnExamples:
         """Returns the examples of all rows, not of `local_rows` alone, of `count` batches from `first` on.

@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 
+from contract import rng
 from contract.batch import Batch
 from contract.vocab import Vocab
 from contract.windows import BatchSpec, Windows
@@ -28,6 +29,8 @@ class Collator:
       row_shape: the positions of a row.
       vocab: the special ids.
       bidirectional_inputs: whether the inputs of a decoder-only row attend to each other.
+      annealing_steps: the training batches in which a decoder's attention to later tokens opens; 0: it is open.
+      seed: any int, of the choice of the edges that are open.
     """
 
     denoisers: tuple[Denoiser, ...]
@@ -35,10 +38,16 @@ class Collator:
     row_shape: RowShape
     vocab: Vocab
     bidirectional_inputs: bool
+    annealing_steps: int = 0
+    seed: int = 0
 
     def __call__(self, windows: Windows, num_rows: int) -> Batch:
-        """Returns a batch of `num_rows` rows, a function of the windows alone."""
-        return self.place(self.examples(windows), windows, num_rows)
+        """Returns a training batch of `num_rows` rows, a function of the windows alone."""
+        batch = self.place(self.examples(windows), windows, num_rows)
+        if self.annealing_steps:
+            steps = np.zeros(num_rows, np.int64) if windows.steps is None else windows.steps
+            batch |= _future_edges(steps, self.annealing_steps, self.seed)
+        return batch
 
     def place(self, examples: Examples, windows: Windows, num_rows: int) -> Batch:
         """Returns a batch of `num_rows` rows with the examples of `windows`, which are in the windows' order."""
@@ -110,6 +119,19 @@ class Collator:
             return examples
         modes = np.concatenate([np.full(len(places), vocab.mode(member.mode)) for member, places in group])
         return examples._replace(inputs=prepend(examples.inputs, modes))
+
+
+def _future_edges(steps: np.ndarray, annealing_steps: int, seed: int) -> Batch:
+    """The batch's fields of the annealing of attention, for rows of the training batches `steps`, int64 [B].
+
+    Of batch n the share min(n / annealing_steps, 1) of the edges to later tokens is open (DiffuLLaMA, Gong et al. 2025,
+    arXiv 2410.17891). The key is the same for all rows of a batch.
+    """
+    keys = rng.mix64(np.uint64(rng.seed_bits(seed, "future edges")) + rng.GOLDEN * steps.astype(np.uint64))
+    return {
+        "decoder_future_share": np.minimum(steps / annealing_steps, 1).astype(np.float32),
+        "decoder_future_key": (keys >> np.uint64(33)).astype(np.int32),
+    }
 
 
 def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray) -> dict[str, Sequences | np.ndarray]:

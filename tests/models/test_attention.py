@@ -19,7 +19,7 @@ def mask(queries, keys=None, **options):
 
 def test_all_of_a_segment_attends_to_its_prefix_and_other_segments_do_not():
     prefix = jnp.asarray([[True, True, False, False, True, True, False, False]])
-    assert mask([1, 1, 1, 1, 2, 2, 2, 0], causal=True, bidirectional_mask_BxS=prefix).tolist() == [
+    assert mask([1, 1, 1, 1, 2, 2, 2, 0], causal=True, bidirectional_mask=prefix).tolist() == [
         [1, 1, 0, 0, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0, 0, 0],
         [1, 1, 1, 0, 0, 0, 0, 0],
@@ -47,7 +47,7 @@ def test_a_query_with_an_offset_attends_to_the_cached_keys_before_it():
 def test_mask_by_its_definition(row, causal, ordered):
     segments, prefix, order = zip(*row, strict=True)
     order_BxL = jnp.asarray([order]) if ordered else None
-    found = mask(segments, causal=causal, bidirectional_mask_BxS=jnp.asarray([prefix]), order_BxL=order_BxL)
+    found = mask(segments, causal=causal, bidirectional_mask=jnp.asarray([prefix]), order_BxL=order_BxL)
     for q in range(len(row)):
         for k in range(len(row)):
             visible = segments[q] == segments[k] != 0 and (not causal or k <= q or prefix[k])

@@ -38,7 +38,7 @@ ORDER = np.random.default_rng(2).integers(0, 4, PACKED.shape)
 on_one_device = lambda function, *_: function  # noqa: E731
 ROWS = {  # segments of queries and of keys, and the other arguments of the mask
     "causal": (PACKED, PACKED, {"causal": True}),
-    "prefix": (PACKED, PACKED, {"causal": True, "bidirectional_mask_BxS": PREFIX}),
+    "prefix": (PACKED, PACKED, {"causal": True, "bidirectional_mask": PREFIX}),
     "order": (PACKED, PACKED, {"causal": False, "order_BxL": ORDER}),
     "cross": (PACKED, ENCODER, {"causal": False}),
     "one": (ONE, ONE, {"causal": False}),

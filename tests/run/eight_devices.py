@@ -75,6 +75,7 @@ def difference(found, expected):
 
 
 SPANS, DROPOUT, WHOLE_BATCH = "span_corruption", {"model__dropout_rate": 0.1}, {"train__grad_accum_steps": 1}
+ANNEALED = {"data__attention_annealing_steps": 5}
 # Learner -> config, architecture, fields, fields of the step on several devices.
 CASES = {
     "fsdp": (SPANS, "decoder_only", {}, {"loss__chunk_size": 5, "mesh__fsdp": 2}),
@@ -83,6 +84,7 @@ CASES = {
     "fsdp; cross-attention": (SPANS, "encoder_decoder", {}, {"mesh__fsdp": 2}),
     "attention order": ("unilm", "encoder_only", {}, {}),
     "denominators": ("masked_diffusion:bernoulli", "encoder_only", {}, {"mesh__fsdp": 2}),
+    "annealed attention": ("hybrid", "decoder_only", ANNEALED, {"mesh__fsdp": 2}),
     "multi_token_prediction": ("multi_token_prediction", "decoder_only", DROPOUT, WHOLE_BATCH),
     "electra": ("electra", "encoder_only", DROPOUT, WHOLE_BATCH),
     "sentence_pairs": ("nsp", "encoder_only", {}, {}),

@@ -35,9 +35,13 @@ def clm(trained_run):
 def test_another_objective_starts_with_the_arrays_of_the_newest_checkpoint(corpus, clm):
     run = make_run(make_experiment(fields(corpus, "fim")), show_progress=False)
     before = initial(run)
-    params, from_step = start_from(run, before, clm)
+    params, lines = start_from(run, before, clm)
     saved, step = load_params(load_experiment(clm), clm)
-    assert from_step == step == 4
+    count = sum(leaf.size for leaf in jax.tree.leaves(saved))
+    assert step == 4 and lines == [
+        f"     start  parameters of {clm}, step 4",
+        f"    copied  {count:,} parameters in {len(jax.tree.leaves(saved))} arrays",
+    ]
     jax.tree.map(np.testing.assert_array_equal, params, saved)
     assert any(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a != b).any()), params, before)))
 
@@ -72,7 +76,10 @@ def test_classification_starts_with_the_transformer_of_other_learners(corpus, tm
         config["model"], config["data"]["targets_length"] = pretrained.config["model"], 1
     run = make_run(make_experiment(config), show_progress=False)
     before = initial(run)
-    params, _ = start_from(run, before, str(tmp_path))
+    params, lines = start_from(run, before, str(tmp_path))
+    head = ["prediction_head"] if name == "electra" else []  # a new one
+    assert not set(head) & set(saved)
+    assert lines[2].startswith("       new  ") and all(module in lines[2] for module in ["classifier", *head])
     assert params["classifier"] is before["classifier"]
     assert jax.tree.structure(params) == jax.tree.structure(before)
     jax.tree.map(np.testing.assert_array_equal, {name: params["transformer"][name] for name in saved}, saved)

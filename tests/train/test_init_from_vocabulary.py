@@ -41,10 +41,11 @@ def save(folder, corpus, **overrides):
 
 
 def started(corpus, path, **overrides):
-    """Returns the Transformer, and its initial values, of a run that starts from `path`."""
+    """Returns the experiment, the Transformer, and the lines about it, of a run that starts from `path`."""
     run = make_run(make_experiment(fields(corpus, train__init_from=path, **overrides)), show_progress=False)
     before = jax.tree.map(lambda leaf: np.full(leaf.shape, -7.0, leaf.dtype), run.state_shapes.params)
-    return run.experiment, start_from(run, before, path)[0]["transformer"]
+    params, lines = start_from(run, before, path)
+    return run.experiment, params["transformer"], lines
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_another_tokenizer_is_named_by_its_copy_in_the_run(corpus, tmp_path):
 @pytest.mark.parametrize(("objective", "sentinels"), [({}, 90), ({"mlm": True}, 300)], ids=["clm", "mlm"])
 def test_rows_follow_their_tokens_and_new_tokens_keep_their_values(corpus, tmp_path, objective, sentinels):
     path, other, saved = save(tmp_path / "run", corpus, **objective)
-    experiment, params = started(corpus, path, data__num_sentinels=sentinels, **objective, **BY_TOKEN)
+    experiment, params, lines = started(corpus, path, data__num_sentinels=sentinels, **objective, **BY_TOKEN)
     here, there = token_texts(experiment.tokenizer), token_texts(other.tokenizer)
     rows_here, rows_there = params["token_embedder"]["embedding"], saved["token_embedder"]["embedding"]
     tables = [(rows_here, rows_there)]
@@ -97,6 +98,12 @@ def test_rows_follow_their_tokens_and_new_tokens_keep_their_values(corpus, tmp_p
             np.testing.assert_array_equal(row, old[ids_there[here[id_]]] if known else np.full_like(row, -7.0))
     stack = "encoder" if objective else "decoder"
     jax.tree.map(np.testing.assert_array_equal, params[stack], saved[stack])
+    total = sum(leaf.size for leaf in jax.tree.leaves(params))
+    new = sum(int((np.asarray(leaf) == -7).sum()) for leaf in jax.tree.leaves(params))
+    assert lines[1].startswith(f"    copied  {total - new:,} parameters in ")
+    rows = len(rows_here) - len(set(here) & set(there))
+    assert lines[2].startswith(f"       new  {new:,} parameters: ")
+    assert f"token_embedder/embedding ({rows} of {len(rows_here)} rows)" in lines[2]
     [note] = check_init_from(experiment)
     common = len(set(here) & set(there))
     assert note.endswith(
@@ -105,19 +112,17 @@ def test_rows_follow_their_tokens_and_new_tokens_keep_their_values(corpus, tmp_p
     )
 
 
-def test_the_first_rows_of_a_longer_table_of_positions(corpus, tmp_path):
+def test_positions_of_a_longer_and_of_a_shorter_table(corpus, tmp_path):
     learned = {"model__positions": "learned"}
     path, _, saved = save(tmp_path / "run", corpus, **learned)
-    experiment, params = started(corpus, path, data__inputs_length=24, data__targets_length=24, **learned)
+    _, params, lines = started(corpus, path, data__inputs_length=24, data__targets_length=24, **learned)
     table = saved["position_embedder"]["embedding"]
     assert table.shape[0] == 40
     np.testing.assert_array_equal(params["position_embedder"]["embedding"], table[:24])
-    assert check_init_from(experiment) == [f"train.init_from={path} has 40 learned positions: the first 24 are copied"]
-    experiment = make_experiment(fields(corpus, train__init_from=path, data__inputs_length=48, **learned))
-    with pytest.raises(
-        ConfigError, match=r"position_embedder/embedding is float32\[40, 32\] in that run and float32\[48"
-    ):
-        check_init_from(experiment)
+    assert lines[1] == " converted  there are 40 learned positions: the first 24 are copied"
+    _, params, lines = started(corpus, path, data__inputs_length=96, **learned)
+    np.testing.assert_array_equal(params["position_embedder"]["embedding"], np.concatenate([table, table, table[:16]]))
+    assert lines[1] == " converted  there are 40 learned positions: repeated to 96"
 
 
 @pytest.mark.parametrize(

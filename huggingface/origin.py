@@ -1,0 +1,148 @@
+"""The model that `train.init_from` names, of a run or of a Hugging Face folder, and a config that takes its fields."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from contract.errors import ConfigError
+from data.tokenizers.tokenizer import Tokenizer
+from huggingface.folder import is_huggingface_folder
+from huggingface.importing import FolderModel, num_own_sentinels, open_model
+from huggingface.vocabulary import VOCABULARY
+from models.config import ModelConfig
+from models.transformer import Params, init_params
+from run.restore import load_experiment, load_transformer
+from workdir.run_config import flatten, missing_sections
+from workdir.workdir import Workdir
+
+# Fields of config.model that a run chooses for itself: they are of its machine and of its training.
+_OF_THE_RUN = ("attention", "remat", "scan_unroll", "dropout_rate", "dropout_broadcast_positions")
+# Fields of config.model that may differ from the model's, because train/conversions.py has a rule for them.
+CONVERTIBLE = ("architecture", "num_layers", "max_length", "rope_theta", "vocab_size")
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """The model that `train.init_from` names. Made by `open_origin`.
+
+    Attributes:
+      where: for messages, such as "train.init_from=runs/mlm".
+      kind: "run" or "folder", for messages.
+      model: its model.
+      tokenizer: its tokenizer.
+      vocabulary: the fields of config.data that give its vocabulary. The tokenizer of a run is the run's own copy.
+      shapes: of its Transformer's arrays.
+      modules: the entries of `shapes` that it has trained; the others are drawn by `load`, such as an output head.
+      load: mesh -> the Transformer's arrays on it, and the step of their checkpoint; None for a folder.
+    """
+
+    where: str
+    kind: str
+    model: ModelConfig
+    tokenizer: Tokenizer
+    vocabulary: Mapping[str, Any]
+    shapes: Params
+    modules: frozenset[str]
+    load: Callable[[Mesh], tuple[Params, int | None]]
+
+
+def open_origin(path: str) -> Origin:
+    """Returns the model in `path`, the folder of a run or a Hugging Face folder. Raises ConfigError for any other."""
+    where = f"train.init_from={path}"
+    if is_huggingface_folder(path):
+        found = open_model(path, where)
+        modules = frozenset(jax.eval_shape(functools.partial(init_params, found.model), jax.random.key(0)))
+        parts = (found.model, found.tokenizer, _vocabulary_of_folder(found), found.shapes, modules)
+        return Origin(where, "folder", *parts, lambda mesh: (found.load(mesh), None))
+    other = load_experiment(path, named_by="train.init_from")
+    shapes = jax.eval_shape(other.learner.transformer, other.params_shapes)
+    vocabulary = {field: getattr(other.data, field) for field in VOCABULARY}
+    modules = frozenset(other.params_shapes["transformer"])
+    parts = (other.model, other.tokenizer, vocabulary, shapes, modules)
+    return Origin(where, "run", *parts, lambda mesh: load_transformer(other, path, mesh))
+
+
+def with_origin_fields(
+    config: Mapping[str, Any], overrides: Mapping[str, Any], workdir: str | None = None
+) -> dict[str, Any]:
+    """Returns `config` with the model and the vocabulary of `train.init_from`; `config` itself if that is "".
+
+    The fields are those of config.model but _OF_THE_RUN, and of config.data those of the vocabulary. Rows are at most
+    as long as a table of learned positions. A field that the command line sets stays as set. A run that continues has
+    these fields in its own config.json, and does not need the origin any more.
+
+    Args:
+      config: nested dicts, overrides applied.
+      overrides: the dotted fields that were set on the command line, such as {"model.num_layers": 8}.
+      workdir: the folder of the run; None: a new run.
+
+    Raises ConfigError where the origin cannot be read, and where an override contradicts its model and is no
+    conversion.
+    """
+    if not all(isinstance(config.get(section), Mapping) for section in ("train", "model", "data")):
+        return dict(config)  # make_experiment names the section
+    path = config["train"].get("init_from")
+    if not path or not isinstance(path, str):
+        return dict(config)
+    taken = {} if workdir is None else _saved_fields(Workdir(workdir), path)
+    taken = taken or _fields_of(open_origin(path), config, overrides)
+    merged = {**config}
+    for field, value in taken.items():
+        section, _, name = field.partition(".")
+        if field not in overrides:
+            merged[section] = {**merged[section], name: value}
+    return merged
+
+
+def describe_taken(given: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    """Returns a line on the fields that `with_origin_fields` changed; [] if it changed none."""
+    before, after = flatten(given), flatten(config)
+    changed = [f"{field}={value}" for field, value in after.items() if before.get(field) != value]
+    return [f"of train.init_from={config['train']['init_from']}: {', '.join(changed)}"] if changed else []
+
+
+def _saved_fields(workdir: Workdir, path: str) -> dict[str, Any]:
+    """Returns the fields that the run in `workdir` took from `path`; {} if no run from there has a checkpoint here."""
+    if not workdir.has_config or not workdir.steps():
+        return {}
+    saved = workdir.config()
+    if missing_sections(saved) or saved["train"].get("init_from") != path:
+        return {}
+    of_data = (*VOCABULARY, "inputs_length", "targets_length")
+    fields = {f"model.{name}": value for name, value in saved["model"].items() if name not in _OF_THE_RUN}
+    values = {name: saved["data"][name] for name in of_data}
+    return fields | {f"data.{name}": tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+
+
+def _fields_of(origin: Origin, config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the dotted fields that a run of `config` takes. Raises ConfigError for a contradiction."""
+    fields = {name: getattr(origin.model, name) for name in config["model"] if hasattr(origin.model, name)}
+    fields = {f"model.{name}": value for name, value in fields.items() if name not in _OF_THE_RUN}
+    has_table = origin.model.positions == "learned"
+    if not has_table:
+        del fields["model.max_length"]
+    vocabulary = {f"data.{name}": value for name, value in origin.vocabulary.items()}
+    if any(overrides.get(field, value) != value for field, value in vocabulary.items()):
+        del fields["model.vocab_size"]  # other rows; the vocabularies are compared by their tokens
+    for field, value in fields.items():
+        if overrides.get(field, value) != value and field.partition(".")[2] not in CONVERTIBLE:
+            raise ConfigError(
+                f"--config.{field}={overrides[field]} contradicts {origin.where}, whose {field} is {value!r}, and no "
+                "rule converts it: remove it"
+            )
+    if has_table and "model.max_length" not in overrides:
+        lengths = {f"data.{name}": config["data"][name] for name in ("inputs_length", "targets_length")}
+        fields |= {name: origin.model.max_length for name, n in lengths.items() if n > origin.model.max_length}
+    return fields | vocabulary
+
+
+def _vocabulary_of_folder(found: FolderModel) -> dict[str, Any]:
+    """Returns the fields of config.data that give the vocabulary of a folder; mode tokens are the config's."""
+    own_sentinels = num_own_sentinels(found.tokenizer_file)
+    fields = {"tokenizer": str(found.tokenizer_file), "append_special_tokens": False}
+    fields |= {"num_sentinels": own_sentinels} if own_sentinels else {}
+    return fields | {"decoder_start_token": found.decoder_start_token}

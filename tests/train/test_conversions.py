@@ -1,0 +1,170 @@
+"""A model that starts as another: which arrays are copied, what they compute then, and what no rule converts."""
+
+import jax
+import numpy as np
+import pytest
+
+from contract.errors import ConfigError
+from experiment.experiment import make_experiment
+from models.parameters import leaf_name
+from models.transformer import apply
+from run.compiled_run import make_run
+from tests.table import small_config
+from tests.train.small_runs import save_run
+from train.init_from import check_init_from, start_from
+
+
+def fields(corpus, name, architecture, **overrides):
+    """A config with the model of configs/clm.py on the tests' corpus."""
+    text = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
+    config = small_config(name, architecture, **text)
+    model = small_config("clm", architecture)["model"]
+    config["model"] |= {name: value for name, value in model.items() if name != "architecture"}
+    for field, value in overrides.items():
+        section, _, name = field.partition("__")
+        config[section][name] = value
+    return config
+
+
+def save(folder, corpus, architecture="decoder_only", **overrides):
+    """Writes a run whose array values are all different, and returns its experiment and its Transformer."""
+    name = {"decoder_only": "clm", "encoder_only": "mlm", "encoder_decoder": "prefix_lm"}[architecture]
+    experiment = make_experiment(fields(corpus, name, architecture, **overrides))
+    rng, shapes = np.random.default_rng(0), experiment.params_shapes["transformer"]
+    params = jax.tree.map(lambda leaf: rng.normal(0, 0.2, leaf.shape).astype(leaf.dtype), shapes)
+    save_run(experiment, str(folder), params)
+    return experiment, params
+
+
+def started(corpus, path, name, architecture, **overrides):
+    """Returns the run that starts from `path`, its Transformer as it starts, and the lines about it."""
+    config = fields(corpus, name, architecture, train__init_from=str(path), **overrides)
+    run = make_run(make_experiment(config), show_progress=False)
+    before = jax.tree.map(lambda leaf: np.full(leaf.shape, -7.0, leaf.dtype), run.state_shapes.params)
+    params, lines = start_from(run, before, str(path))
+    return run, params["transformer"], lines
+
+
+def by_name(tree):
+    return {leaf_name(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def row(vocab, causal):
+    """A row of a decoder, read from the left or in both directions, and the same row of an encoder."""
+    tokens = np.array([[vocab.decoder_start, 40, 41, 50, 44, 43, 0, 0]], np.int32)
+    segment_ids = (tokens > 0).astype(np.int32)
+    segment_ids[:, 0] = 1
+    fields = {"input_tokens": tokens, "segment_ids": segment_ids, "positions": np.arange(8)[None] * segment_ids}
+    decoder = {f"decoder_{name}": array.astype(np.int32) for name, array in fields.items()}
+    decoder["decoder_bidirectional_mask"] = (segment_ids > 0) & (not causal)
+    return decoder, {f"encoder_{name}": array.astype(np.int32) for name, array in fields.items()}
+
+
+@pytest.mark.parametrize("name", ["hybrid", "hybrid:mntp", "masked_diffusion:next", "mlm"])
+def test_a_decoder_becomes_a_masked_model_with_the_decoders_logits_in_causal_rows(corpus, tmp_path, name):
+    there, saved = save(tmp_path, corpus)
+    run, params, lines = started(corpus, tmp_path, name, "decoder_only")
+    jax.tree.map(np.testing.assert_array_equal, params, saved)
+    count = sum(leaf.size for leaf in jax.tree.leaves(saved))
+    assert lines[1:] == [
+        " converted  that decoder is causal, and here attention to later tokens is open from the first step",
+        f"    copied  {count:,} parameters in {len(jax.tree.leaves(saved))} arrays",
+    ]
+    assert run.experiment.model.has_prefix and not there.model.has_prefix
+    causal, _ = row(there.vocab, causal=True)
+    expected = np.asarray(apply(there.model, saved, causal))
+    np.testing.assert_array_equal(apply(run.experiment.model, params, causal), expected)
+    open_at_once, _ = row(there.vocab, causal=False)
+    assert (np.asarray(apply(run.experiment.model, params, open_at_once))[:, :5] != expected[:, :5]).any(-1).all()
+
+
+@pytest.mark.parametrize("positions", ["rope", "learned"])
+@pytest.mark.parametrize("name", ["hybrid:mntp", "masked_diffusion:next", "mlm"])
+def test_a_decoder_becomes_an_encoder_that_computes_what_the_decoder_does_in_both_directions(
+    corpus, tmp_path, name, positions
+):
+    there, saved = save(tmp_path, corpus, model__positions=positions)
+    run, params, lines = started(corpus, tmp_path, name, "encoder_only", model__positions=positions)
+    expected = {path.replace("decoder/", "encoder/"): array for path, array in by_name(saved).items()}
+    found = by_name(params)
+    assert found.keys() == expected.keys()
+    for path, array in found.items():
+        np.testing.assert_array_equal(array, expected[path], err_msg=path)
+    assert lines[1] == (
+        " converted  the layers of the decoder are those of an encoder, whose positions see the whole text at once"
+    )
+    model = make_experiment(fields(corpus, name, "decoder_only", model__positions=positions)).model
+    of_decoder, of_encoder = row(there.vocab, causal=False)
+    logits = np.asarray(apply(run.experiment.model, params, of_encoder))
+    np.testing.assert_array_equal(logits, apply(model, saved, of_decoder))
+
+
+def test_an_encoder_becomes_a_decoder(corpus, tmp_path):
+    _, saved = save(tmp_path, corpus, "encoder_only")
+    _, params, _ = started(corpus, tmp_path, "clm", "decoder_only")
+    for path, array in by_name(params).items():
+        np.testing.assert_array_equal(array, by_name(saved)[path.replace("decoder/", "encoder/")], err_msg=path)
+
+
+@pytest.mark.parametrize("embedding", [{}, {"model__positions": "learned", "model__embedding_norm": True}])
+def test_a_decoder_becomes_both_stacks_of_an_encoder_decoder(corpus, tmp_path, embedding):
+    _, saved = save(tmp_path, corpus, **embedding)
+    run, params, _ = started(corpus, tmp_path, "prefix_lm", "encoder_decoder", **embedding)
+    found, saved = by_name(params), by_name(saved)
+    own = {"encoder": "decoder", "cross_attention": "self_attention", "cross_attention_norm": "self_attention_norm"}
+    own |= {
+        f"{stack}_{name}": name for stack in ("encoder", "decoder") for name in ("position_embedder", "embedding_norm")
+    }
+    for path, array in found.items():
+        parts = [own.get(part, part) for part in path.split("/")]
+        np.testing.assert_array_equal(array, saved["/".join(parts)], err_msg=path)
+    assert any("cross_attention" in path for path in found)
+    # A step that donates the state: no array may be in it twice.
+    state = run.init_state().starting_with(start_from(run, run.init_state().params, str(tmp_path))[0])
+    _, metrics = run.train_step(state, run.to_devices(next(run.train_batches(0))))
+    assert np.isfinite(metrics["loss_sum"])
+
+
+def test_layers_are_repeated(corpus, tmp_path):
+    _, saved = save(tmp_path, corpus)
+    _, params, lines = started(corpus, tmp_path, "clm", "decoder_only", model__num_layers=6)
+    for path, array in by_name(params).items():
+        expected = by_name(saved)[path]
+        np.testing.assert_array_equal(
+            array, np.tile(expected, (3, *[1] * (expected.ndim - 1))) if "/layers/" in path else expected
+        )
+    assert lines[1] == " converted  the 2 layers are repeated 3 times, one stack after another"
+    assert "copied" in lines[2] and len(lines) == 3
+
+
+DECODER, CLM = ("decoder_only",), ("clm", "decoder_only")
+
+
+@pytest.mark.parametrize(
+    ("of", "there", "to", "here", "message"),
+    [
+        (DECODER, {}, CLM, {"num_layers": 3}, "num_layers=3 must be a multiple of 2, the layers"),
+        (DECODER, {}, CLM, {"num_layers": 1}, "num_layers=1 must be a multiple of 2, the layers"),
+        (("encoder_decoder",), {}, CLM, {}, "'encoder_decoder' there and 'decoder_only' here: no rule"),
+        (
+            DECODER, {"positions": "relative"}, ("mlm", "encoder_only"), {"positions": "relative"},
+            "no rule converts model.positions='relative'",
+        ),
+        (DECODER, {"rope_theta": 2e4}, CLM, {}, "model.rope_theta is 20000.0 in that run and 10000.0"),
+        (DECODER, {}, CLM, {"d_model": 48}, r"scale is float32\[32\] in that run and float32\[48\] here, and 11 more"),
+        (DECODER, {}, ("nsp", "encoder_only"), {}, "token_type_embedder/embedding is missing in that run"),
+    ],
+)  # fmt: skip
+def test_what_no_rule_converts_is_refused_in_one_line(corpus, tmp_path, of, there, to, here, message):
+    save(tmp_path, corpus, *of, **{f"model__{field}": value for field, value in there.items()})
+    overrides = {f"model__{field}": value for field, value in here.items()}
+    experiment = make_experiment(fields(corpus, *to, train__init_from=str(tmp_path), **overrides))
+    with pytest.raises(ConfigError, match=message) as error:
+        check_init_from(experiment)
+    assert "\n" not in str(error.value)
+
+
+def test_a_longer_wavelength_is_stated(corpus, tmp_path):
+    save(tmp_path, corpus)
+    _, _, lines = started(corpus, tmp_path, "clm", "decoder_only", model__rope_theta=5e5)
+    assert lines[1] == " converted  model.rope_theta is 500000 in place of 10000"
