@@ -39,7 +39,7 @@ CODE = {
     "plan": 440,
     "run": 1_290,
     "show": 930,
-    "studies": 2_940,
+    "studies": 2_960,
     "train": 940,
     "workdir": 850,
 }

@@ -226,7 +226,8 @@ class Batches:
             batch = self._transform(self._windows(numbers[:1] * 0, np.zeros(1, np.int64)), len(rows))
             return {name: np.zeros_like(array) for name, array in batch.items()}
         row_of_window = np.repeat(np.arange(len(rows)), per_row)
-        windows = self._windows(numbers[exists], row_of_window[exists])._replace(steps=rows // self._batch_size)
+        row_steps = rows * per_row // (self._evenly_over or self._per_batch)
+        windows = self._windows(numbers[exists], row_of_window[exists])._replace(row_steps=row_steps)
         return self._transform(windows, len(rows))
 
     def draw(self, first: int, count: int) -> DrawnExamples:

@@ -45,7 +45,7 @@ class Collator:
         """Returns a training batch of `num_rows` rows, a function of the windows alone."""
         batch = self.place(self.examples(windows), windows, num_rows)
         if self.annealing_steps:
-            steps = np.zeros(num_rows, np.int64) if windows.steps is None else windows.steps
+            steps = np.zeros(num_rows, np.int64) if windows.row_steps is None else windows.row_steps
             batch |= _future_edges(steps, self.annealing_steps, self.seed)
         return batch
 
