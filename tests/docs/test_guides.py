@@ -1,13 +1,15 @@
 """What the guides print works: the learner trains, and the changes of the model apply and change what they say."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
-from tests.docs.guides import copy_with_changes
+from tests.docs.guides import ROOT, copy_with_changes
 
 _LEARNER = """
 import jax, numpy as np
@@ -97,3 +99,18 @@ def test_a_guide_works_as_printed(guide, code, tmp_path):
         [sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_the_tests_that_the_guide_of_the_model_names_pass_with_its_changes(tmp_path):
+    """The first of them: the published shapes have the new field, and their numbers of parameters."""
+    named = re.findall(r"^    pytest -n 0 (.+)$", (ROOT / "docs" / "changing_the_model.md").read_text(), re.MULTILINE)
+    assert all((ROOT / file).is_file() for line in named for file in line.split())
+    copy_with_changes("changing_the_model", tmp_path)
+    for name in ("tests", "docs"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", named[0].split()[0]]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
