@@ -10,6 +10,7 @@ Sizes: tiny (default: small BERT blocks with rotary positions), base, large (BER
   whole_word   BERT's whole-word masking
   ngram        one to three words in shares of 6, 3 and 2 (ALBERT)
   span         one to ten words, geometrically distributed with p = 0.2 (SpanBERT's masking)
+  decay        the rate falls from 30% to 15% in the course of the run, as in GPT-BERT (docs/objectives.md, Schedules)
   mlm_u        a rate for each text, uniform in [0, 1], and masks only (MLM-U, Kitouni et al. 2024, without its weights)
 objectives/mlm.py lists the deviations from the papers.
 
@@ -36,6 +37,7 @@ VARIANTS = {
     "whole_word": _BERT | dict(mask_unit="word"),
     "ngram": _BERT | dict(mask_unit="word", ngram_weights=(6.0, 3.0, 2.0)),
     "span": _BERT | dict(mask_unit="word", ngram_weights=tuple(0.2 * 0.8**n for n in range(10))),
+    "decay": _BERT | dict(mask_rate=0.3, final_mask_rate=0.15, schedule="linear", begin_step=0),
     "mlm_u": _BERT | dict(mask_rate=0.5, mask_token_rate=1.0, random_token_rate=0.0, mask_count="uniform"),
 }
 
@@ -58,4 +60,6 @@ def get_config(preset: str = "tiny") -> ConfigDict:
             config.optimizer.update(learning_rate=5e-4, b2=0.98, clip_norm=0.0)
             config.train.update(batch_size=2048, steps=125_000)
         machines.use_machine(config, size, machines.BERT)
+    if variant == "decay":
+        config.objective.end_step = config.train.steps
     return config

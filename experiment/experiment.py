@@ -27,7 +27,7 @@ from experiment.config import (
     checked_fields,
     from_mapping,
 )
-from experiment.objective import make_objective
+from experiment.objective import make_objective, make_schedule
 from experiment.optimizer import make_optimizer
 from experiment.tasks import check_sources, make_batch_specs, make_tasks
 from files.paths import check_path
@@ -137,8 +137,8 @@ class Experiment:
 
     @functools.cached_property
     def heldout_collate(self) -> Collator:
-        """`collate` with the objectives of evaluations (Objective.heldout)."""
-        tasks = [dataclasses.replace(task, objective=task.objective.heldout()) for task in self.collate.denoisers]
+        """`collate` with the objectives of evaluations (Objective.heldout), those at the end of schedules."""
+        tasks = (dataclasses.replace(task, objective=task.objective.heldout(), schedule=None) for task in self.tasks)
         return dataclasses.replace(self.collate, denoisers=tuple(tasks))
 
     @functools.cached_property
@@ -252,7 +252,7 @@ def make_experiment(
     _check_sections(sections)
     data = sections.data
     objective = make_objective(sections.objective)
-    denoisers = denoisers_of(objective, sections.objective["name"])
+    denoisers = denoisers_of(objective, sections.objective["name"], make_schedule(sections.objective))
     tasks = make_tasks(denoisers, data)
     fields_of_model = model_fields(sections, tasks)
     tokenizer = make_tokenizer(data)  # the first slow step: it may read a large file

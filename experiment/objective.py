@@ -1,20 +1,22 @@
 """Makes the objective that `config.objective` describes: an entry of OBJECTIVES, or a mixture of several entries."""
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from contract.errors import ConfigError
 from experiment.config import from_mapping
-from objectives import OBJECTIVES, Mixture, Objective
+from objectives import OBJECTIVES, Mixture, Objective, Schedule
 from objectives.mixture import MixtureStep, TableRow, Weight
+from objectives.objective import name_final
 
 
 def make_objective(fields: Mapping[str, Any], field: str = "objective") -> Objective | Mixture:
     """Returns the objective `fields["name"]`, an entry of OBJECTIVES, built from the other fields.
 
-    field: the config section that `fields` come from, for messages. Raises ConfigError for an unknown `name`, and for a
-    field of the wrong name or type.
+    With a schedule: the objective at its end. field: the config section that `fields` come from, for messages. Raises
+    ConfigError for an unknown `name`, for a field of the wrong name or type, and as `make_schedule` does.
     """
     fields = dict(fields)
     name = fields.pop("name", None)
@@ -22,7 +24,72 @@ def make_objective(fields: Mapping[str, Any], field: str = "objective") -> Objec
         raise ConfigError(f"{field}.name={name!r} must be one of {', '.join(map(repr, OBJECTIVES))}")
     if OBJECTIVES[name] is Mixture:
         return _make_mixture(fields, field)
-    return from_mapping(OBJECTIVES[name], fields, field)
+    return _with_schedule(OBJECTIVES[name], fields, field)[0]
+
+
+def make_schedule(fields: Mapping[str, Any], field: str = "objective") -> Schedule | None:
+    """Returns the schedule of the number fields of the objective that `make_objective` returns for these arguments.
+
+    None where they are constant, and for a mixture, whose rows have their own. Raises ConfigError for a schedule of
+    nothing or of a field that is no number field of the examples, for final values without one, and for steps that are
+    out of order.
+    """
+    fields = dict(fields)
+    cls = OBJECTIVES[fields.pop("name")]
+    return None if cls is Mixture else _with_schedule(cls, fields, field)[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class ScheduleSteps:
+    """Fields of `config.objective` of an objective with schedule="linear", besides its own and its `final_` fields."""
+
+    begin_step: MixtureStep
+    end_step: MixtureStep
+
+
+def _with_schedule(cls: type[Objective], fields: Mapping[str, Any], field: str) -> tuple[Objective, Schedule | None]:
+    """Returns the objective, with a schedule the one at its end, and the schedule."""
+    finals = {name: value for name, value in fields.items() if str(name).startswith("final_")}
+    steps = {name: fields[name] for name in ("begin_step", "end_step") if name in fields}
+    own = {name: value for name, value in fields.items() if name not in {"schedule", *finals, *steps}}
+    kind = fields.get("schedule", "constant")
+    if kind not in ("constant", "linear"):
+        raise ConfigError(f"{field}.schedule={kind!r} must be one of 'constant', 'linear'")
+    initial = from_mapping(cls, own, field)
+    if kind == "constant":
+        if unread := [*finals, *steps]:
+            raise ConfigError(f"{field}.{unread[0]} needs {field}.schedule='linear': set it, or remove {unread[0]}")
+        return initial, None
+    choices = [f"final_{name}" for name in _number_fields(cls)]
+    others = [name for name in finals if name not in choices]
+    if others or not finals:
+        what = f"has {others[0]}" if others else "changes no field"
+        hint = f"it can have {', '.join(choices)}" if choices else f"{cls.__name__} has no number field of the examples"
+        raise ConfigError(f"{field}.schedule='linear' {what}: {hint}")
+    linear = from_mapping(ScheduleSteps, steps, field)
+    if linear.begin_step > linear.end_step:
+        raise ConfigError(f"{field}.begin_step={linear.begin_step} must be {field}.end_step={linear.end_step} or less")
+    values = {name.removeprefix("final_"): value for name, value in finals.items()}
+    try:
+        final = from_mapping(cls, own | values, field)
+    except ConfigError as error:
+        raise ConfigError(name_final(str(error), field, values)) from None
+    return final, Schedule(initial, final, tuple(values), linear.begin_step, linear.end_step)
+
+
+def _number_fields(cls: type[Objective]) -> list[str]:
+    """The fields that a schedule can change: floats that examples depend on.
+
+    A class with a learner of its own may declare fields that this learner reads, as constants of the compiled step.
+    """
+    hints = typing.get_type_hints(cls)
+    declaring = [base for base in cls.__mro__ if dataclasses.is_dataclass(base) and base.learner == "token_prediction"]
+    names = {declared.name for base in declaring for declared in dataclasses.fields(base)}
+    return [
+        declared.name
+        for declared in dataclasses.fields(cls)
+        if hints[declared.name] is float and declared.name in names
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,5 +155,8 @@ def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRo
     row_class = LinearRowFields if is_linear else RowFields
     names = {declared.name for declared in dataclasses.fields(row_class)}
     row = from_mapping(row_class, {key: value for key, value in values.items() if key in names}, field)
-    objective = make_objective({key: value for key, value in values.items() if key not in names}, field)
-    return TableRow(objective, row.mode, row.weight, row.final_weight if is_linear else row.weight, row.corpora)
+    own = {key: value for key, value in values.items() if key not in names}
+    final_weight = row.final_weight if is_linear else row.weight
+    return TableRow(
+        make_objective(own, field), row.mode, row.weight, final_weight, row.corpora, make_schedule(own, field)
+    )

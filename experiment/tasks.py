@@ -121,10 +121,12 @@ def make_batch_specs(
 ) -> tuple[BatchSpec, BatchSpec, list[str]]:
     """Returns the windows of training batches and of held-out batches, and warnings to print.
 
-    tasks: of `make_tasks`. Raises ConfigError as objectives.rows.window_specs.make_batch_spec does, and for a schedule
-    of weights that does not fit the run.
+    tasks: of `make_tasks`. Raises ConfigError as objectives.rows.window_specs.make_batch_spec does, and for schedules
+    that do not fit the run.
     """
     data = sections.data
+    for task in (task for task in tasks if task.schedule):
+        _check_end(task.field, task.schedule.end_step, sections)
     make_spec = functools.partial(
         make_batch_spec,
         tasks,
@@ -151,18 +153,23 @@ def _ramp(mixture: Mixture, sections: ExperimentConfig) -> tuple[int, int] | Non
     """Returns the example numbers between which the mixture's weights change; None if the weights are constant."""
     if all(row.weight == row.final_weight for row in mixture.denoisers.values()):
         return None
-    if sections.train.epochs:
-        raise ConfigError(
-            f"train.epochs={sections.train.epochs} does not go with objective.schedule='linear', whose begin_step and "
-            "end_step are steps: set train.steps instead, and train.epochs=0"
-        )
-    if mixture.end_step > sections.train.steps:
-        raise ConfigError(
-            f"objective.end_step={mixture.end_step} must be train.steps={sections.train.steps} or less, "
-            "or the run would end before the weights reach their final values"
-        )
+    _check_end("objective", mixture.end_step, sections)
     examples_per_step = sections.train.batch_size * sections.data.examples_per_row
     return mixture.begin_step * examples_per_step, mixture.end_step * examples_per_step
+
+
+def _check_end(field: str, end_step: int, sections: ExperimentConfig) -> None:
+    """Raises ConfigError for a schedule, of the config field `field`, that the run does not reach the end of."""
+    if sections.train.epochs:
+        raise ConfigError(
+            f"train.epochs={sections.train.epochs} does not go with {field}.schedule='linear', whose begin_step and "
+            "end_step are steps: set train.steps instead, and train.epochs=0"
+        )
+    if end_step > sections.train.steps:
+        raise ConfigError(
+            f"{field}.end_step={end_step} must be train.steps={sections.train.steps} or less, or the run would end "
+            "before the schedule's final values"
+        )
 
 
 def _mixed_by(objective: Objective | Mixture, data: DataConfig) -> str:

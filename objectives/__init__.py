@@ -18,7 +18,7 @@ from objectives.mlm import MLM
 from objectives.mntp import MNTP
 from objectives.multi_token_prediction import MultiTokenPrediction
 from objectives.nsp import NSP
-from objectives.objective import Denoiser, Objective
+from objectives.objective import Denoiser, Objective, Schedule
 from objectives.prefix_lm import PrefixLM
 from objectives.reverse import Reverse
 from objectives.sft import SFT
@@ -55,11 +55,13 @@ OBJECTIVES = {
 }
 
 
-def denoisers_of(objective: Objective | Mixture, name: str) -> tuple[Denoiser, ...]:
+def denoisers_of(objective: Objective | Mixture, name: str, schedule: Schedule | None = None) -> tuple[Denoiser, ...]:
     """The objective's table of denoisers: a mixture's table, or one row named `name` for any other objective.
+
+    schedule: of the number fields of an objective that is no mixture.
 
     Raises ConfigError as `Mixture.table` does.
     """
     if isinstance(objective, Mixture):
         return objective.table("objective")
-    return (Denoiser(name, "objective", objective, weight=1.0, mode="", final_weight=1.0),)
+    return (Denoiser(name, "objective", objective, weight=1.0, mode="", final_weight=1.0, schedule=schedule),)

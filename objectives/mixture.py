@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from contract.errors import ConfigError
 from contract.ranges import check_ranges
-from objectives.objective import Denoiser, Objective
+from objectives.objective import Denoiser, Objective, Schedule
 
 Weight = Annotated[float, "[0, inf)"]  # of a denoiser, relative to the other denoisers
 MixtureStep = Annotated[int, "[0, 2**31)"]
@@ -21,6 +21,7 @@ class TableRow:
     weight: Weight
     final_weight: Weight  # equal to `weight` where weights are constant
     corpora: tuple[str, ...] = ()  # the names in data.sources of the corpora that it reads; () for all of them
+    schedule: Schedule | None = None  # of the objective's number fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +85,9 @@ class Mixture:
                     f"{type(row.objective).__name__} predicts in place: set it to ''"
                 )
         return tuple(
-            Denoiser(name, f"{table}.{name}", row.objective, row.weight, row.mode, row.final_weight, row.corpora)
+            Denoiser(
+                name, f"{table}.{name}", row.objective, row.weight, row.mode, row.final_weight, row.corpora,
+                schedule=row.schedule,
+            )
             for name, row in self._drawn.items()
-        )
+        )  # fmt: skip

@@ -3,10 +3,13 @@
 import abc
 import dataclasses
 import inspect
+import re
+from collections.abc import Iterable
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from contract.errors import ConfigError
 from contract.ranges import check_ranges
 from contract.vocab import Vocab
 from contract.windows import Capacity, DocumentHandling
@@ -227,9 +230,45 @@ class Objective(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
+class Schedule:
+    """Number fields of an objective that change linearly during a run, as a mixture's weights do."""
+
+    initial: Objective  # of the batches up to begin_step
+    final: Objective  # of the batches from end_step on; it differs from the initial one in `fields` alone
+    fields: tuple[str, ...]
+    begin_step: int
+    end_step: int  # begin_step or more; if both are equal, the fields jump in this batch
+
+    def at(self, step: int) -> Objective:
+        """The objective of batch `step` of the run, counted from 0."""
+        if step >= self.end_step:
+            return self.final
+        if step <= self.begin_step:
+            return self.initial
+        fraction = (step - self.begin_step) / (self.end_step - self.begin_step)
+        ends = {name: (getattr(self.initial, name), getattr(self.final, name)) for name in self.fields}
+        values = {name: first + fraction * (last - first) for name, (first, last) in ends.items()}
+        return dataclasses.replace(self.initial, **values)  # type: ignore[type-var]
+
+    def check(self, field: str) -> list[str]:
+        """Does what Objective.check does for both ends. Messages about the final objective name its `final_` fields."""
+        warnings = self.initial.check(field)
+        try:
+            return warnings + [name_final(warning, field, self.fields) for warning in self.final.check(field)]
+        except ConfigError as error:
+            raise ConfigError(name_final(str(error), field, self.fields)) from None
+
+
+def name_final(message: str, field: str, names: Iterable[str]) -> str:
+    """A message about the final objective of a schedule with "objective.final_rate" in place of "objective.rate"."""
+    return re.sub(rf"\b{re.escape(field)}\.({'|'.join(names)})\b", rf"{field}.final_\1", message)
+
+
+@dataclasses.dataclass(frozen=True)
 class Denoiser:
     """One row of a mixture's table: an objective, its share of the examples, and its mode token.
 
+    With a schedule the objective is the one at its end: that of held-out batches, given texts, probes and generation.
     A single objective is a table with one row. In a run of several corpora each denoiser is divided into one denoiser
     for each corpus that it reads (experiment/tasks.py).
     """
@@ -244,6 +283,16 @@ class Denoiser:
     corpus: int = 0  # after the division by corpora: the number of the corpus that it reads
     documents: DocumentHandling | None = None  # how windows treat that corpus' documents; None: data.documents
     documents_field: str = "data.documents"  # the config field that decides so, for messages
+    schedule: Schedule | None = None  # None: the objective's number fields are constant
+
+    @property
+    def ends(self) -> tuple[Objective, ...]:
+        """The objective, and with a schedule the initial one before it."""
+        return (self.schedule.initial, self.objective) if self.schedule else (self.objective,)
+
+    def at(self, step: int) -> "Denoiser":
+        """This denoiser with the objective of batch `step` of the run, and without a schedule."""
+        return dataclasses.replace(self, objective=self.schedule.at(step), schedule=None) if self.schedule else self
 
     def output_lengths(self, raw: np.ndarray) -> OutputLengths:
         """The objective's output lengths with the mode token."""

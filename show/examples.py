@@ -56,10 +56,12 @@ def chunks(experiment: Experiment, documents: Documents | MixedDocuments) -> tup
 def chunk_numbers(experiment: Experiment, num_chunks: int, chunk_rows: int) -> list[int]:
     """Returns the numbers of the chunks to read: 0, 1, ..., `num_chunks` - 1.
 
-    If the weights of the mixture still change after these chunks: `num_chunks` numbers, evenly spaced from 0 to the end
-    of the change.
+    If the weights of the mixture, or the fields of an objective, still change after these chunks: `num_chunks` numbers,
+    evenly spaced from 0 to the end of the change.
     """
     ends = [spec.ramp.end for spec in experiment.window_specs if spec.ramp]
+    per_step = experiment.train.batch_size * experiment.row_shape.examples_per_row
+    ends += [task.schedule.end_step * per_step for task in experiment.tasks if task.schedule]
     last = max(ends, default=0) // (chunk_rows * experiment.row_shape.examples_per_row) + 1
     if not ends or last < num_chunks:
         return list(range(num_chunks))

@@ -12,6 +12,7 @@ from contract.batch import check_batch
 from data.windows.document_filter import describe_excluded
 from data.windows.documents import Documents, MixedDocuments
 from experiment.experiment import Experiment
+from objectives import Denoiser
 from run.corpus import describe_rates, of_corpus, open_corpora
 from show.examples import Chunk, chunk_numbers, chunks, examples_of, expected_shares, measure
 from show.rows import KINDS, Row, rows_of, stack_rows_of
@@ -43,10 +44,10 @@ def experiment_facts(experiment: Experiment, documents: Documents | MixedDocumen
     own = _written({key: value for key, value in config.items() if key not in _SHOWN_ELSEWHERE})
     windows = f"{plural(experiment.row_shape.examples_per_row, 'window')} per row"
     windows += ", planned so that the row is full" if experiment.batch_spec.plan else ""
-    schedule = []
+    schedule = [("schedule", _change_of(row)) for row in experiment.denoisers if row.schedule]
     if any(spec.ramp for spec in experiment.window_specs):
         change = f"shares change linearly between steps {config['begin_step']:,} and {config['end_step']:,}"
-        schedule = [("schedule", f"{change}; held-out examples have the mean of the initial and the final shares")]
+        schedule += [("schedule", f"{change}; held-out examples have the mean of the initial and the final shares")]
     notes = dict.fromkeys(denoiser.objective.device_note for denoiser in experiment.denoisers)
     return [
         ("objective", experiment.objective_name + (f", {own}" if len(experiment.denoisers) > 1 and own else "")),
@@ -93,11 +94,19 @@ def denoiser_facts(experiment: Experiment, factors: Sequence[float] = ()) -> lis
         share += f" → {final_weights[k] / final_weights.sum():.1%}" if spec.ramp else ""
         share += " of tokens" if experiment.batch_spec.mix_by == "token" else ""
         objective = denoiser.objective
-        fields = _written({field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)})
+        names = [field.name for field in dataclasses.fields(objective)]
+        ends = {name: dict.fromkeys(str(getattr(end, name)) for end in denoiser.ends) for name in names}
+        fields = _written({name: " → ".join(values) for name, values in ends.items()})
         window = f"{experiment.window_length(k)} tokens" if spec.documents != "whole" else "whole documents"
         window += ", with EOS" if spec.eos else ""
         found.append(DenoiserFacts(denoiser.name, denoiser.mode, share, window, type(objective).__name__, fields))
     return found
+
+
+def _change_of(denoiser: Denoiser) -> str:
+    schedule, names = denoiser.schedule, " and ".join(denoiser.schedule.fields)
+    steps = f"steps {schedule.begin_step:,} and {schedule.end_step:,}"
+    return f"{denoiser.name}: linear change of {names} between {steps}; held-out examples have the final values"
 
 
 def _architecture(experiment: Experiment) -> str:
@@ -170,7 +179,7 @@ def make_page(experiment: Experiment, documents: Documents | MixedDocuments, *, 
     num_chunks = math.ceil(max(_MEASURED_POSITIONS / positions, num_examples) / chunk_rows)
     numbers = chunk_numbers(experiment, num_chunks, chunk_rows)
     totals = Totals(len(experiment.tasks))
-    denoiser_ids, row_ids, errors = [], [], []
+    denoiser_ids, row_ids, steps, errors = [], [], [], []
     for n in numbers:
         chunk = dataset[n]
         try:
@@ -181,6 +190,7 @@ def make_page(experiment: Experiment, documents: Documents | MixedDocuments, *, 
         totals.add(examples.denoiser_ids, measure(examples, experiment.vocab))
         denoiser_ids.append(examples.denoiser_ids)
         row_ids.append(examples.rows + n * chunk_rows)
+        steps.append(chunk.windows.row_steps[examples.rows])
     rows: list[Row] = []
     begin = np.cumsum([0, *map(len, denoiser_ids)])  # the number of each chunk's first example
     chosen = choose(np.concatenate(denoiser_ids), np.concatenate(row_ids), num_examples)
@@ -191,7 +201,9 @@ def make_page(experiment: Experiment, documents: Documents | MixedDocuments, *, 
     facts, num_rows = experiment_facts(experiment, documents), num_chunks * chunk_rows
     if not errors:
         facts.append(("checked", f"dtypes, shift, segments and padding of {num_rows:,} rows"))
-    statistics = compare(totals, experiment, expected_shares(dataset, numbers))
+    of_denoiser = np.concatenate(denoiser_ids) == np.arange(len(experiment.tasks))[:, None]
+    steps_of = [np.concatenate(steps)[chosen] for chosen in of_denoiser]
+    statistics = compare(totals, experiment, expected_shares(dataset, numbers), steps_of)
     scores_on_device = any(denoiser.objective.device_note for denoiser in experiment.denoisers)
     return Page(
         title=title,

@@ -1,7 +1,7 @@
 """Statistics of each denoiser's examples, measured over many rows, next to the values expected from the config."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -94,15 +94,25 @@ class Totals:
         return values
 
 
-def compare(totals: Totals, experiment: Experiment, shares: np.ndarray) -> dict[str, dict[str, Statistic]]:
+def compare(
+    totals: Totals, experiment: Experiment, shares: np.ndarray, steps: Sequence[np.ndarray] = ()
+) -> dict[str, dict[str, Statistic]]:
     """Returns name of the denoiser -> name of the statistic -> measured and expected value.
 
-    shares: expected shares of the denoisers, float [denoisers].
+    Args:
+      totals: of all examples.
+      experiment: its tasks are the denoisers.
+      shares: expected shares of the denoisers, float [denoisers].
+      steps: of the examples of each denoiser, int [E] each. Read where a denoiser has a schedule.
     """
     values, table = totals.statistics(), {}
     raw_per_example = totals.sums["raw"] / np.maximum(totals.examples, 1)
     for k, denoiser in enumerate(experiment.tasks):
-        expected = denoiser.objective.expected() | {"share": float(shares[k])}
+        of_examples = [denoiser.objective.expected()]
+        if denoiser.schedule and len(steps[k]):
+            of_examples = [denoiser.at(step).objective.expected() for step in steps[k].tolist()]
+        expected = {name: float(np.mean([of[name] for of in of_examples])) for name in of_examples[0]}
+        expected["share"] = float(shares[k])
         measured = {name: float(of_denoisers[k]) for name, of_denoisers in values.items()}
         # Rounding changes an example by up to half a token and half a span.
         rounding = dict.fromkeys(("corrupted", "selected"), 0.5 / max(raw_per_example[k], 1))

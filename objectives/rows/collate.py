@@ -84,15 +84,23 @@ class Collator:
         return _interleave(examples, chosen)
 
     def _places_by_denoiser(self, windows: Windows) -> Iterator[tuple[Denoiser, np.ndarray]]:
-        """Each denoiser, or variant of a denoiser in a row plan, that has windows, with their places, int [n]."""
+        """Each denoiser, at each step of its schedule and in each variant of a row plan, that has windows, with their
+        places, int [n].
+        """
         plan, variant_ids = self.batch_spec.plan, windows.variant_ids
         for k, denoiser in enumerate(self.denoisers):
             places = np.flatnonzero(windows.denoiser_ids == k)
-            variants = [(denoiser, places)]
+            members = [(denoiser, places)]
+            if denoiser.schedule and windows.row_steps is not None:
+                steps = windows.row_steps[windows.row_ids[places]]
+                members = [(denoiser.at(step), places[steps == step]) for step in np.unique(steps).tolist()]
             if plan is not None and variant_ids is not None:
-                numbered = enumerate(denoiser.variants(plan.num_variants(k)))
-                variants = [(variant, places[variant_ids[places] == number]) for number, variant in numbered]
-            yield from ((variant, own) for variant, own in variants if own.size)
+                members = [
+                    (variant, of_member[variant_ids[of_member] == number])
+                    for member, of_member in members
+                    for number, variant in enumerate(member.variants(plan.num_variants(k)))
+                ]
+            yield from ((member, of_member) for member, of_member in members if of_member.size)
 
     def _corrupt(
         self, group: Sequence[tuple[Denoiser, np.ndarray]], windows: Windows, chosen: np.ndarray

@@ -40,8 +40,9 @@ def make_batch_spec(
     warnings, plan = [], None
     handling = [denoiser.documents or documents for denoiser in denoisers]
     for denoiser, of_denoiser in zip(denoisers, handling, strict=True):
-        warnings += denoiser.objective.check(denoiser.field)
+        warnings += (denoiser.schedule or denoiser.objective).check(denoiser.field)
         _check_supported(denoiser, row_shape, of_denoiser)
+        _check_equal_lengths(denoiser, row_shape)
         if denoiser.mode:
             vocab.mode(denoiser.mode)
     if packing == "planned":
@@ -62,7 +63,8 @@ def make_batch_spec(
             raw_length = longest_document(capacities, row_shape, denoiser.name)
         else:
             raw_length = longest_window(denoiser.output_lengths, row_shape, denoiser.name)
-        objective.check_window(raw_length, denoiser.field)
+        for end in denoiser.ends:
+            end.check_window(raw_length, denoiser.field)
         spec = WindowSpec(
             name=denoiser.name,
             weight=weights[k] / sum(weights),
@@ -110,7 +112,8 @@ def most_scored(denoisers: Sequence[Denoiser], spec: BatchSpec, row_shape: RowSh
 
 def _most_scored_up_to(denoiser: Denoiser, longest: int) -> np.ndarray:
     """int64 [longest]: the bound of the examples of windows of 1, ..., longest tokens and of shorter windows."""
-    return np.maximum.accumulate(denoiser.objective.most_scored(np.arange(1, longest + 1)))
+    of_lengths = [end.most_scored(np.arange(1, longest + 1)) for end in denoiser.ends]
+    return np.maximum.accumulate(np.max(of_lengths, axis=0))
 
 
 def _capacities(denoiser: Denoiser, row_shape: RowShape) -> tuple[Capacity, ...]:
@@ -170,10 +173,24 @@ def _check_plannable(
         )
 
 
+def _check_equal_lengths(denoiser: Denoiser, row_shape: RowShape) -> None:
+    """Raises ConfigError where examples become longer or shorter during a schedule: windows have one length."""
+    if denoiser.schedule is None:
+        return
+    raw = np.arange(1, row_shape.inputs_length + row_shape.targets_length + 1)
+    first, last = (np.stack(end.output_lengths(raw)) for end in denoiser.ends)
+    if (first != last).any():
+        named = " and ".join(f"{denoiser.field}.final_{name}" for name in denoiser.schedule.fields)
+        raise ConfigError(
+            f"{named} would change the lengths of examples, and with them the windows of the run: set the final value "
+            "to the initial one, or change the shares of two denoisers of a mixture instead"
+        )
+
+
 def _check_sentinels(denoisers: Sequence[Denoiser], specs: Sequence[WindowSpec], vocab: Vocab) -> None:
     """Raises ConfigError, with what suffices for all denoisers, where the vocabulary has too few sentinels."""
     needed = {
-        spec: int(denoiser.objective.num_sentinels(np.arange(1, spec.raw_length + 1)).max())
+        spec: max(int(end.num_sentinels(np.arange(1, spec.raw_length + 1)).max()) for end in denoiser.ends)
         for denoiser, spec in zip(denoisers, specs, strict=True)
     }
     most = max(needed, key=needed.__getitem__)

@@ -97,6 +97,19 @@ def test_a_schedule_is_shown_from_its_start_to_its_end(corpus):
     assert page.statistics["clm"]["share"].measured == 0.5
 
 
+def test_the_fields_of_a_schedule_are_shown_from_its_start_to_its_end_and_measured_over_its_steps(corpus):
+    experiment, documents = experiment_of(corpus, "mlm:decay", "encoder_only", train__steps=1000,
+                                          objective__end_step=1000)  # fmt: skip
+    page = make_page(experiment, documents, title="", num_examples=5)
+    assert page.denoisers[0].fields.startswith("mask_rate=0.3 → 0.15, mask_token_rate=0.8, random_token_rate=0.1, ")
+    change = "mlm: linear change of mask_rate between steps 0 and 1,000; held-out examples have the final values"
+    assert dict(page.facts)["schedule"] == change
+    assert page.statistics["mlm"]["selected"].expected == pytest.approx(
+        0.21, abs=0.001
+    )  # chunks at the start and after the end
+    assert not any(statistic.differs for statistic in page.statistics["mlm"].values())
+
+
 def test_an_invalid_batch_is_a_warning(corpus, monkeypatch):
     experiment, documents = experiment_of(corpus, "clm", "decoder_only")
     dataset, rows = chunks(experiment, documents)
