@@ -130,4 +130,4 @@ class Windows(NamedTuple):
     ends_document: np.ndarray | None = None  # bool [E], whether the example ends where its document does
     quantiles: np.ndarray | None = None  # float64 [E], uniform in [0, 1), evenly spread over a batch (contract/rng.py)
     variant_ids: np.ndarray | None = None  # int32 [E], as in RowPlan; None where rows are not planned
-    row_steps: np.ndarray | None = None  # int64 [rows], the training batch of each row; None: 0, the first
+    row_steps: np.ndarray | None = None  # int64 [rows], the training batch of each row; None: no batch of a run

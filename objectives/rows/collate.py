@@ -42,7 +42,10 @@ class Collator:
     seed: int = 0
 
     def __call__(self, windows: Windows, num_rows: int) -> Batch:
-        """Returns a training batch of `num_rows` rows, a function of the windows alone."""
+        """Returns a training batch of `num_rows` rows, a function of the windows alone.
+
+        Windows without row_steps have the final objective of a schedule, and the attention of the first batch.
+        """
         batch = self.place(self.examples(windows), windows, num_rows)
         if self.annealing_steps:
             steps = np.zeros(num_rows, np.int64) if windows.row_steps is None else windows.row_steps
