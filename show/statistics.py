@@ -108,10 +108,13 @@ def compare(
     values, table = totals.statistics(), {}
     raw_per_example = totals.sums["raw"] / np.maximum(totals.examples, 1)
     for k, denoiser in enumerate(experiment.tasks):
-        of_examples = [denoiser.objective.expected()]
+        of_steps, counts = [denoiser.objective.expected()], np.ones(1)
         if denoiser.schedule and len(steps[k]):
-            of_examples = [denoiser.at(step).objective.expected() for step in steps[k].tolist()]
-        expected = {name: float(np.mean([of[name] for of in of_examples])) for name in of_examples[0]}
+            distinct, counts = np.unique(steps[k], return_counts=True)
+            of_steps = [denoiser.at(step).objective.expected() for step in distinct.tolist()]
+        expected = {
+            name: float(np.average([of_step[name] for of_step in of_steps], weights=counts)) for name in of_steps[0]
+        }
         expected["share"] = float(shares[k])
         measured = {name: float(of_denoisers[k]) for name, of_denoisers in values.items()}
         # Rounding changes an example by up to half a token and half a span.
