@@ -15,7 +15,7 @@ from tests.objectives.helpers import random_keys, vocab
 
 VOCAB = vocab()
 EOS = VOCAB.eos
-MLMS = {name: MLM(**fields) for name, fields in VARIANTS.items()}
+MLMS = {name: MLM(**fields) for name, fields in VARIANTS.items() if "schedule" not in fields}
 BERT, ROBERTA = MLMS["bert"], MLMS["roberta"]
 every_variant = pytest.mark.parametrize("mlm", MLMS.values(), ids=MLMS)
 
