@@ -53,11 +53,19 @@ def write_json(path: str | os.PathLike, fields: Mapping[str, Any], *, replace: b
     write_text(path, json.dumps(fields, indent=2) + "\n", replace=replace)
 
 
+def parse_json(text: str | bytes, **options: Any) -> Any:
+    """Returns the value of a JSON text. Raises ValueError for any other text, and for one that is nested too deeply."""
+    try:
+        return json.loads(text, **options)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def read_json(path: str | os.PathLike, *, remedy: str = "delete it to make it again") -> dict[str, Any]:
     """Returns what `write_json` wrote. Raises ConfigError, with a remedy, for a file that is not such."""
     try:
-        fields = json.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as error:
+        fields = parse_json(read_text(path))
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path} is damaged: {error}: {remedy}") from error
     if not isinstance(fields, dict):
         raise ConfigError(f"{path} is damaged: it has no fields: {remedy}")

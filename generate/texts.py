@@ -1,7 +1,6 @@
 """What train.generate and the Python interface do with prompts: files of prompts, checks, texts, filled masks."""
 
 import dataclasses
-import json
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
+from files.atomic import parse_json
 from generate.fill_masks import (
     Candidate,
     Order,
@@ -235,7 +235,7 @@ def read_prompts(path: str) -> list[NamedText]:
 
 def _prompt_of_object(line: str, where: str) -> str:
     try:
-        prompt = json.loads(line)["prompt"]
+        prompt = parse_json(line)["prompt"]
     except (ValueError, TypeError, KeyError):
         prompt = None
     if not isinstance(prompt, str):

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from contract.errors import ConfigError
+from files.atomic import parse_json
 from files.paths import check_local, read_text
 
 WeightsDtype = Literal["float32", "bfloat16", "float16"]
@@ -72,7 +73,7 @@ def is_huggingface_folder(path: str | os.PathLike) -> bool:
     The config.json of a run has the sections of configs/base.py.
     """
     try:
-        config = json.loads(read_text(os.path.join(path, "config.json")))
+        config = parse_json(read_text(os.path.join(path, "config.json")))
     except (OSError, ValueError):
         return False
     return isinstance(config, dict) and not {"data", "model", "train"} <= config.keys()
@@ -137,7 +138,7 @@ def _convert(name: str, tensor: np.ndarray, dtype: WeightsDtype) -> np.ndarray:
 def _read_object(path: Path, where: str) -> dict[str, Any]:
     """Returns the JSON object in the file `path`. Raises ConfigError for a missing file and for other contents."""
     try:
-        contents = json.loads(path.read_text(encoding="utf-8"))
+        contents = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(
             f"{where} has no {path.name}: name a folder that transformers' save_pretrained wrote"

@@ -27,7 +27,7 @@ CODE = {
     "command": 320,
     "configs": 2_020,
     "contract": 370,
-    "data": 4_310,
+    "data": 4_320,
     "evaluation": 1_900,
     "experiment": 900,
     "files": 300,

@@ -29,7 +29,7 @@ from etils import epath
 
 from cluster.cluster import Cluster
 from contract.errors import ConfigError
-from files.atomic import write_bytes
+from files.atomic import parse_json, write_bytes
 from files.paths import (
     absolute,
     copy_folder,
@@ -297,7 +297,7 @@ class Checkpoints:
     def _record(self, step: int) -> dict[str, Any]:
         """Returns record.json of a checkpoint. Raises ValueError or OSError if it is not what was written."""
         try:
-            record = json.loads(read_text(os.path.join(self._folder(step), "record", _RECORD)))
+            record = parse_json(read_text(os.path.join(self._folder(step), "record", _RECORD)))
             digest = record.pop("digest")
         except FileNotFoundError:
             raise ValueError(f"{_RECORD} is missing") from None

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import jax
 
 from contract.errors import ConfigError
-from files.atomic import GrowingObject, open_growing
+from files.atomic import GrowingObject, open_growing, parse_json
 from files.paths import exists, make_folder, read_text
 from workdir.trackers import open_trackers
 
@@ -38,10 +38,12 @@ def read_metrics(workdir: str | os.PathLike, split: Split | None = None) -> list
     lines = []
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         try:
-            fields = json.loads(line)
+            fields = parse_json(line)
             valid = type(fields["step"]) is int and isinstance(fields["split"], str)
-            valid &= all(isinstance(value, int | float | None) for name, value in fields.items() if name != "split")
-        except (ValueError, TypeError, KeyError, AttributeError):
+            numbers = [value for name, value in fields.items() if name != "split"]
+            valid &= all(isinstance(value, int | float | None) for value in numbers)
+            valid = valid and all(math.isfinite(value or 0) or isinstance(value, float) for value in numbers)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             valid = False
         if not valid:
             raise ConfigError(f"{path}, line {number} is not a line of metrics: move the file away")

@@ -8,7 +8,7 @@ from typing import Any
 
 from configs.base import get_config
 from contract.errors import ConfigError
-from files.atomic import write_json
+from files.atomic import parse_json, write_json
 from files.paths import check_access, make_folder, read_text
 
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
@@ -75,7 +75,7 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
     path = os.path.join(workdir, "config.json")
     check_access(os.fspath(workdir), f"{named_by}={workdir}")
     try:
-        config = json.loads(read_text(path))
+        config = parse_json(read_text(path))
     except FileNotFoundError as error:
         raise ConfigError(f"{named_by}={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:

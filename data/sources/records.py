@@ -23,6 +23,7 @@ from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
 from data.sources.files import File, UnreadableFile, file_digest, files_source, open_contents, split_text, text_digest
 from data.sources.source import RawDocument, Skipped, Source
+from files.atomic import parse_json
 
 _ROWS = 1024  # in memory at a time
 _READ_AHEAD = 1 << 20  # bytes of a column
@@ -39,11 +40,15 @@ def read_object(line: bytes) -> Any:
     section 4, leaves open which of the values counts.
     """
     try:
-        return json.loads(line.decode("utf-8"), object_pairs_hook=_object)
+        return parse_json(line.decode("utf-8"), object_pairs_hook=_object)
     except UnicodeDecodeError as error:
         raise InvalidRecord(f"is not UTF-8 (byte {error.start} of the line)") from None
     except json.JSONDecodeError as error:
         raise InvalidRecord(f"is not JSON ({error.msg}, column {error.colno})") from None
+    except InvalidRecord:
+        raise
+    except ValueError as error:  # nested too deeply, or an integer with too many digits
+        raise InvalidRecord(f"cannot be read ({error})") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

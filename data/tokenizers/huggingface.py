@@ -12,6 +12,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.tokenizers.base import ModelTokens, Tokenizer, check_unicode, is_special_name, known_roles, with_substitutes
+from files.atomic import parse_json
 from files.paths import exists, is_folder, read_bytes
 
 _ROLES = ("pad", "eos", "unk", "mask", "cls", "sep", "bos")  # fields of Vocab; "pad_token" and so on in the files
@@ -60,7 +61,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self.where = f"data.tokenizer={path!r}"
         self.files, settings = _read_folder(path, self.where)
         contents = list(self.files.values())[-1]
-        self.json = json.loads(contents)
+        self.json = parse_json(contents)
         _check_model(self.json, self.where)
         _library(self.json, self.where)  # what follows relies on the format of the parts
         tokens, self._pieces = _read_tokens(self.json, settings, special_tokens["mode_tokens"], self.where)
@@ -114,7 +115,7 @@ def _read_folder(path: str, where: str) -> tuple[dict[str, bytes], dict[str, Any
         other = os.path.join(os.path.dirname(file), name)
         if exists(other):
             files[name] = read_bytes(other)
-            settings |= json.loads(files[name])
+            settings |= parse_json(files[name])
     return files | {os.path.basename(file): read_bytes(file)}, settings
 
 
