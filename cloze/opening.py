@@ -38,6 +38,9 @@ def load(path: str | os.PathLike, step: int | None = None, overrides: Mapping[st
     Raises ConfigError for a folder that is neither, and for a checkpoint that does not exist.
     """
     _set_up_jax()
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"path={path!r} must be the name of a folder")
+    _check_overrides(overrides)
     workdir = os.fspath(path)
     if is_huggingface_folder(workdir):
         return _from_hugging_face(workdir, step, overrides or {})
@@ -100,6 +103,14 @@ def batches(config: Config, overrides: Mapping[str, Any] | None = None, *, start
     return train_batches(make_experiment(fields), start)
 
 
+def _check_overrides(overrides: Any) -> None:
+    """Raises ConfigError unless `overrides` is None or a mapping of dotted fields."""
+    if overrides is not None and not (
+        isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)
+    ):
+        raise ConfigError(f'overrides={overrides!r} must map dotted fields to values, as in {{"model.num_layers": 2}}')
+
+
 def _set_up_jax() -> None:
     """Does what the commands do before JAX's first use, unless the caller has set these options of JAX."""
     skip_libtpu_without_tpu()
@@ -121,6 +132,7 @@ def _read(config: Config, overrides: Mapping[str, Any] | None) -> tuple[dict[str
 
     A relative path of a file is also looked for in this project's folder.
     """
+    _check_overrides(overrides)
     if isinstance(config, str | os.PathLike):
         name = os.fspath(config)
         path = name.partition(":")[0]

@@ -22,7 +22,7 @@ ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
     "benchmarks": 1_040,
-    "cloze": 260,
+    "cloze": 270,
     "cluster": 360,
     "command": 320,
     "configs": 2_020,

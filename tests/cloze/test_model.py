@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cloze
+from contract.errors import ConfigError
 from evaluation.scorer import _logits
 from experiment.experiment import make_experiment
 from models.transformer import apply
@@ -215,3 +216,16 @@ def test_the_packages_that_can_be_shadowed_are_those_that_are_imported():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"cloze"}
     assert packages & set(done.stdout.split()) <= set(cloze._PACKAGES.split()) <= packages
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cloze.load(None), r"^path=None must be the name of a folder$"),
+        (lambda: cloze.load("runs/x", overrides=5), r"^overrides=5 must map dotted fields to values"),
+        (lambda: cloze.new("configs/clm.py", {5: 1}), r"^overrides=\{5: 1\} must map dotted fields to values"),
+    ],
+)
+def test_arguments_of_other_types_are_one_line(call, message):
+    with pytest.raises(ConfigError, match=message):
+        call()
