@@ -29,5 +29,5 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         "mntp": denoiser(mode="", weight=float(percent == 0), final_weight=float(percent < 100), **hybrid.MNTP),
     }
     config.objective = ConfigDict(base.mixture(table) | dict(schedule="linear"))
-    config.objective.begin_step = config.objective.end_step = config.train.steps * percent // 100
+    config.objective.begin_step = config.objective.end_step = percent / 100  # of the run
     return config

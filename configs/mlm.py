@@ -37,7 +37,7 @@ VARIANTS = {
     "whole_word": _BERT | dict(mask_unit="word"),
     "ngram": _BERT | dict(mask_unit="word", ngram_weights=(6.0, 3.0, 2.0)),
     "span": _BERT | dict(mask_unit="word", ngram_weights=tuple(0.2 * 0.8**n for n in range(10))),
-    "decay": _BERT | dict(mask_rate=0.3, final_mask_rate=0.15, schedule="linear", begin_step=0),
+    "decay": _BERT | dict(mask_rate=0.3, final_mask_rate=0.15, schedule="linear", begin_step=0.0, end_step=1.0),
     "mlm_u": _BERT | dict(mask_rate=0.5, mask_token_rate=1.0, random_token_rate=0.0, mask_count="uniform"),
 }
 
@@ -60,6 +60,4 @@ def get_config(preset: str = "tiny") -> ConfigDict:
             config.optimizer.update(learning_rate=5e-4, b2=0.98, clip_norm=0.0)
             config.train.update(batch_size=2048, steps=125_000)
         machines.use_machine(config, size, machines.BERT)
-    if variant == "decay":
-        config.objective.end_step = config.train.steps
     return config

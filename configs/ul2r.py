@@ -52,6 +52,6 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         machines.use_machine(config, size, clm.FITS)
     config.objective = ConfigDict(base.mixture(VARIANTS[variant]))
     if variant == "clm_then_ul2r":
-        config.objective.update(schedule="linear", begin_step=config.train.steps // 2)
-        config.objective.end_step = config.train.steps * 6 // 10
+        config.objective.update(schedule="linear", begin_step=0.5)
+        config.objective.end_step = 0.6
     return config

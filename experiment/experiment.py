@@ -251,8 +251,9 @@ def make_experiment(
         sections = dataclasses.replace(sections, train=from_mapping(TrainConfig, config["train"], "train"))
     _check_sections(sections)
     data = sections.data
-    objective = make_objective(sections.objective)
-    denoisers = denoisers_of(objective, sections.objective["name"], make_schedule(sections.objective))
+    objective = make_objective(sections.objective, steps=sections.train.steps)
+    schedule = make_schedule(sections.objective, steps=sections.train.steps)
+    denoisers = denoisers_of(objective, sections.objective["name"], schedule)
     tasks = make_tasks(denoisers, data)
     fields_of_model = model_fields(sections, tasks)
     tokenizer = make_tokenizer(data)  # the first slow step: it may read a large file

@@ -12,13 +12,35 @@ from objectives.mixture import MixtureStep, TableRow, Weight
 from objectives.objective import name_final
 
 
-def make_objective(fields: Mapping[str, Any], field: str = "objective") -> Objective | Mixture:
+def with_steps(fields: Mapping[str, Any], steps: int) -> dict[str, Any]:
+    """Returns the fields of `config.objective` with begin_step and end_step in steps, those of denoisers too.
+
+    A float of at most 1 is a share of the run. steps: train.steps.
+    """
+
+    def resolved(values: Mapping[str, Any]) -> dict[str, Any]:
+        given = {name: values[name] for name in ("begin_step", "end_step") if isinstance(values.get(name), float)}
+        return {**values} | {name: round(value * (steps if value <= 1 else 1)) for name, value in given.items()}
+
+    rows = fields.get("denoisers")
+    if not isinstance(rows, Mapping):
+        return resolved(fields)
+    rows = {name: resolved(row) if isinstance(row, Mapping) else row for name, row in rows.items()}
+    return resolved(fields) | {"denoisers": rows}
+
+
+def make_objective(fields: Mapping[str, Any], field: str = "objective", steps: int = 0) -> Objective | Mixture:
     """Returns the objective `fields["name"]`, an entry of OBJECTIVES, built from the other fields.
 
-    With a schedule: the objective at its end. field: the config section that `fields` come from, for messages. Raises
-    ConfigError for an unknown `name`, for a field of the wrong name or type, and as `make_schedule` does.
+    With a schedule: the objective at its end. Raises ConfigError for an unknown `name`, for a field of the wrong name
+    or type, and as `make_schedule` does.
+
+    Args:
+      fields: of `config.objective`, or of a row of a mixture.
+      field: the config section that they come from, for messages.
+      steps: train.steps, of which steps of schedules may be shares; 0 where these do not matter.
     """
-    fields = dict(fields)
+    fields = with_steps(fields, steps)
     name = fields.pop("name", None)
     if name not in OBJECTIVES:
         raise ConfigError(f"{field}.name={name!r} must be one of {', '.join(map(repr, OBJECTIVES))}")
@@ -27,14 +49,14 @@ def make_objective(fields: Mapping[str, Any], field: str = "objective") -> Objec
     return _with_schedule(OBJECTIVES[name], fields, field)[0]
 
 
-def make_schedule(fields: Mapping[str, Any], field: str = "objective") -> Schedule | None:
+def make_schedule(fields: Mapping[str, Any], field: str = "objective", steps: int = 0) -> Schedule | None:
     """Returns the schedule of the number fields of the objective that `make_objective` returns for these arguments.
 
     None where they are constant, and for a mixture, whose rows have their own. Raises ConfigError for a schedule of
     nothing or of a field that is no number field of the examples, for final values without one, and for steps that are
     out of order.
     """
-    fields = dict(fields)
+    fields = with_steps(fields, steps)
     cls = OBJECTIVES[fields.pop("name")]
     return None if cls is Mixture else _with_schedule(cls, fields, field)[1]
 

@@ -112,7 +112,8 @@ def _saved_fields(workdir: Workdir, path: str) -> dict[str, Any]:
     saved = workdir.config()
     if missing_sections(saved) or saved["train"].get("init_from") != path:
         return {}
-    of_data = (*VOCABULARY, "inputs_length", "targets_length")
+    lengths = ("inputs_length", "targets_length") if saved["model"].get("positions") == "learned" else ()
+    of_data = (*VOCABULARY, *lengths)
     fields = {f"model.{name}": value for name, value in saved["model"].items() if name not in _OF_THE_RUN}
     values = {name: saved["data"][name] for name in of_data}
     return fields | {f"data.{name}": tuple(v) if isinstance(v, list) else v for name, v in values.items()}

@@ -33,7 +33,8 @@ class Mixture:
         data.sources, reads these corpora alone, as in configs/multitask.py.
     mix_by: what the weights are shares of: "example" (UL2's code, seqio's mixtures) or raw "token", counted in
         the corpus' windows.
-    schedule: "constant", or "linear", which has begin_step and end_step. It is a field of the config alone.
+    schedule: "constant", or "linear", which has begin_step and end_step. It is a field of the config alone, in which a
+        step that is a float of at most 1 is a share of train.steps.
     begin_step, end_step: the schedule of the weights. The first `begin_step` batches are mixed by the weights, the
         batches after `end_step` by the final weights; in between each denoiser's share changes linearly. Held-out
         batches do not depend on the step: each denoiser has the mean of its initial and its final share.

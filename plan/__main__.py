@@ -29,7 +29,7 @@ from command.flags import (
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from files.atomic import check_output, writing
-from huggingface.origin import with_origin_fields
+from huggingface.origin import describe_taken, with_origin_fields
 from plan.estimate import Estimate, estimate, parse_topology
 from run.memory import describe, resolve_memory
 
@@ -52,7 +52,9 @@ def main() -> None:
     if _JSON.value is not None:
         check_output(_JSON.value, "--json")
     topology = parse_topology(_TOPOLOGY.value)
-    config = with_origin_fields(config, config_overrides(_FLAGS))
+    given, config = config, with_origin_fields(config, config_overrides(_FLAGS))
+    for line in describe_taken(given, config):
+        print(line)
     experiment = resolve_memory(make_experiment(config, vocab_size=_VOCAB_SIZE.value), topology.machine)
     result, epochs = estimate(experiment, topology), experiment.train.epochs
     for line in report_lines(config_name(_FLAGS), result):

@@ -18,7 +18,7 @@ from command.flags import config_fields, config_name, config_overrides, define_c
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
 from files.atomic import check_output, writing
-from huggingface.origin import with_origin_fields
+from huggingface.origin import describe_taken, with_origin_fields
 from run.restore import load_experiment
 from run.texts import batch_of, takes_pairs, text_windows
 from show.examples import Chunk
@@ -46,7 +46,10 @@ def main() -> None:
     # Nothing here needs an accelerator, and a TPU in use by a training run admits no second process.
     jax.config.update("jax_platforms", "cpu")
     if _WORKDIR.value is None:
-        experiment = make_experiment(with_origin_fields(config_fields(_FLAGS), config_overrides(_FLAGS)))
+        config = with_origin_fields(config_fields(_FLAGS), config_overrides(_FLAGS))
+        for line in describe_taken(config_fields(_FLAGS), config):
+            print(line)
+        experiment = make_experiment(config)
     else:
         experiment = load_experiment(_WORKDIR.value)
     outputs = [(flag, render) for flag, render in ((_HTML, html_page), (_SVG, svg_page)) if flag.value is not None]

@@ -12,6 +12,7 @@ from contract.batch import check_batch
 from data.windows.document_filter import describe_excluded
 from data.windows.documents import Documents, MixedDocuments
 from experiment.experiment import Experiment
+from experiment.objective import with_steps
 from objectives import Denoiser
 from run.corpus import describe_rates, of_corpus, open_corpora
 from show.examples import Chunk, chunk_numbers, chunks, examples_of, expected_shares, measure
@@ -40,7 +41,7 @@ class DenoiserFacts(NamedTuple):
 
 def experiment_facts(experiment: Experiment, documents: Documents | MixedDocuments) -> list[tuple[str, str]]:
     """Returns (name, value) of each fact about the objective, the architecture and the data."""
-    data, config = experiment.data, experiment.config["objective"]
+    data, config = experiment.data, with_steps(experiment.config["objective"], experiment.train.steps)
     own = _written({key: value for key, value in config.items() if key not in _SHOWN_ELSEWHERE})
     windows = f"{plural(experiment.row_shape.examples_per_row, 'window')} per row"
     windows += ", planned so that the row is full" if experiment.batch_spec.plan else ""

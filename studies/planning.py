@@ -230,15 +230,13 @@ def fine_tuning_fields(
     """Returns `fields` of a config for fine-tuning the model of `trained`, which is in `workdir`.
 
     The shape of the model, the vocabulary, the precision, the seed, the split, the mesh and data.cache_dir are those of
-    `trained`, without those that `overrides`, already part of `fields`, set. A decoder reads the text as it read inputs
-    in its training: in both directions if some denoiser had inputs that saw each other, such as prefix LM's, and from
-    the left otherwise.
+    `trained`, without those that `overrides`, already part of `fields`, set. A decoder reads the text in both
+    directions if it read some rows or prefixes so in its training, and from the left otherwise.
     """
     run = trained.config
     shared = {f"model.{name}": getattr(trained.model, name) for name in run["model"]}
     shared |= {f"data.{name}": run["data"][name] for name in (*VOCABULARY, *RUN_FIELDS, "cache_dir")}
     if not trained.model.has_encoder:
-        saw_both_sides = any(d.objective.has_inputs and max(d.weight, d.final_weight) > 0 for d in trained.denoisers)
-        shared["data.bidirectional_inputs"] = trained.data.bidirectional_inputs and saw_both_sides
+        shared["data.bidirectional_inputs"] = trained.model.has_prefix
     shared |= {name: run[name] for name in ("precision", "seed", "mesh")} | {"train.init_from": workdir}
     return with_fields(fields, {field: value for field, value in shared.items() if field not in overrides})

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from configs import clm_then_mlm, mlm
 from contract.errors import ConfigError
 from data.windows.batches import loader
 from experiment.experiment import make_experiment
@@ -208,3 +209,20 @@ def test_invalid_schedules_raise_one_line(case):
 def test_a_warning_about_the_final_objective_names_its_field():
     [warning] = make_experiment(config_of(final_mask_rate=0.5)).warnings
     assert warning.startswith("objective.final_mask_rate=0.5 is outside 0.05 to 0.4")
+
+
+@pytest.mark.parametrize("steps", [500, 5000])
+def test_a_float_of_at_most_one_is_a_share_of_the_run(steps):
+    def experiment(config, **fields):
+        config.train.steps = steps
+        config.optimizer.warmup_steps = 10
+        config.objective.update(fields)
+        return make_experiment(config.to_dict())
+
+    [denoiser] = experiment(mlm.get_config("tiny,decay")).denoisers
+    assert (denoiser.schedule.begin_step, denoiser.schedule.end_step) == (0, steps)
+    found = experiment(clm_then_mlm.get_config("tiny"))
+    per_step = found.train.batch_size * found.data.examples_per_row
+    assert {spec.ramp.begin for spec in found.window_specs} == {steps // 2 * per_step}
+    [denoiser] = experiment(mlm.get_config("tiny,decay"), begin_step=10.0, end_step=20.0).denoisers
+    assert (denoiser.schedule.begin_step, denoiser.schedule.end_step) == (10, 20)
