@@ -367,6 +367,12 @@ def make_model_config(
                 f"data.{field}={length} must be at most model.max_length={model.max_length}, the number of learned "
                 "positions"
             )
+    for denoiser in denoisers:
+        if denoiser.objective.has_blocks and model.positions == "relative":
+            raise ConfigError(
+                f"model.positions='relative' does not go with {denoiser.field} ({type(denoiser.objective).__name__}): "
+                "it counts distances in the row, where a clean copy is behind the text: use 'rope' or 'learned'"
+            )
     types = max(denoiser.objective.num_token_types for denoiser in denoisers)
     if model.architecture == "encoder_only" and types > model.num_token_types:
         return dataclasses.replace(model, num_token_types=types)
