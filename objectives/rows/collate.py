@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -162,7 +162,7 @@ def _with_fields(part: Examples, names: Set[str]) -> Examples:
         return part
     weights = cast(Masked, part).selected.astype(np.float32) if part.weights is None else part.weights
     zeros, places = np.zeros(part.targets.shape, np.int32), np.arange(part.targets.shape[1], dtype=np.int32)
-    defaults = {
+    defaults: dict[str, Any] = {
         "weights": weights,
         "denominators": weights,
         "shifted": np.zeros(len(zeros), bool),

@@ -96,7 +96,7 @@ def test_the_mask_of_a_text_of_five_tokens_by_hand():
         fields["segment_ids"],
         fields["segment_ids"],
         causal=True,
-        bidirectional_mask_BxS=fields["bidirectional_mask"],
+        bidirectional_mask=fields["bidirectional_mask"],
         order_BxL=fields["attention_order"],
     )
     expected = [
@@ -452,7 +452,8 @@ def test_evaluations_print_the_bound_of_the_text_once(corpus):
 
 def test_what_cannot_work_is_refused_in_one_line():
     for overrides, match in (
-        ({"model__positions": "relative"}, r"model.positions='relative' does not go with objective \(BlockDiffusion\)"),
+        ({"model__positions": "relative"}, r"relative' counts .* does not go with objective \(BlockDiffusion\), whose"),
+        ({"data__attention_annealing_steps": 2}, r"steps=2 opens attention .* does not go with objective \(BlockDiff"),
         (
             {"data__inputs_length": 7},
             r"objective.block_length=4 is longer than a window of 3 tokens, half of a row: set",
