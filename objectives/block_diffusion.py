@@ -32,8 +32,8 @@ class BlockDiffusion(InPlace):
 
     block_length: tokens of a block.
     alignment: "same": a token is predicted at its own position. "next": where the token before it is read, as by a
-        causal language model; for the first token of a block this is the clean token before it. With block_length=1 the
-        loss is then that of CLM with the same parameters, whose masks are never read.
+        causal language model; for the first token of a block this is the clean token before it. With block_length=1 no
+        mask is read, and the loss is that of CLM with the same parameters.
 
     Every token of the window may be hidden, EOS too, since a causal language model predicts EOS too.
 
@@ -78,7 +78,7 @@ class BlockDiffusion(InPlace):
         padded = valid_positions(text.lengths, num_blocks * size).reshape(-1, size)
         of_blocks = rng.bits(rng.fold_in(keys, _COUNT), num_blocks).ravel()  # a key for each block
         lengths = padded.sum(axis=1)
-        k = np.where(lengths, rng.integers(of_blocks, np.minimum(lengths, 1), lengths), 0)
+        k = rng.integers(of_blocks, np.minimum(lengths, 1), lengths)
         selected = rng.choose_mask(rng.fold_in(of_blocks, _COUNT), padded, k)
         weights = selected * (lengths / np.maximum(k, 1)).astype(np.float32)[:, None]
         shape = num_examples, num_blocks * size

@@ -80,7 +80,7 @@ class ExactMatch(Probe):
             if "prompt_lengths" in denoiser.objective.extra_columns:
                 return {"left": denoiser}
         of_ends = [denoiser for denoiser in denoisers if isinstance(denoiser.objective.prompting, FillResponse)]
-        return super().denoisers(experiment) or dict(zip(("left",), of_ends, strict=False))
+        return super().denoisers(experiment) or ({"left": of_ends[0]} if of_ends else {})
 
     def groups(self, experiment: Experiment) -> tuple[str, ...] | None:
         """Returns the groups of the instances, where they are known before the corpus is read; else None."""
