@@ -19,10 +19,15 @@ Optional fields, which only some objectives make:
 |---|---|---|---|
 | decoder_loss_denominators, encoder_loss_denominators | float32 [B, T] or [B, S] | all | what each position adds to the denominator of the loss; without this field, its loss weight |
 | encoder_token_types | int32 [B, S] | encoder-only | 0 in sentence A, 1 in sentence B |
-| encoder_attention_order | int32 [B, S] | encoder-only | a token attends to the tokens of its segment whose order is at most the token's own; without this field, to its whole segment |
+| encoder_attention_order, decoder_attention_order | int32 [B, S] or [B, T] | encoder-only, decoder-only | see below; without this field, a segment's tokens attend to each other, in a decoder as decoder_bidirectional_mask says |
 | decoder_future_share | float32 [B] | decoder-only | the share of the edges from a position to a later one of the prefix that are open; without this field, all |
 | decoder_future_key | int32 [B] | decoder-only | the key of the random numbers that choose these edges, the same in all rows of a batch |
 | sentence_labels | int32 [B] | all | the class of the row's text or pair of sentences; -1 without one |
+
+An attention order removes keys from those that a token attends to. A token of order q >= 0 keeps the tokens of its segment
+of the orders 0, ..., q. A token of order -q < 0 keeps the orders 0, ..., q - 1 and its own order, -q: a negative order is
+visible to no other order. Block diffusion has order b in clean block b and -b in noisy block b; its segments are the noisy
+copy of a text and then the clean one, both with the positions of the text; the targets of the clean copy are padding.
 
 A packed decoder-only row with two examples, (inputs 5 6, targets 7 1) and (inputs 8, targets 9 1), T = 10, pad 0, EOS 1
 (the objective decides where EOS is; here it ends the targets), data.decoder_start_token="pad":
@@ -64,6 +69,7 @@ OPTIONAL_FIELDS: dict[str, Dtypes] = {
         "decoder_loss_denominators": np.float32,
         "decoder_future_share": np.float32,
         "decoder_future_key": np.int32,
+        "decoder_attention_order": np.int32,
         "sentence_labels": np.int32,
     },
     "encoder_only": {

@@ -260,6 +260,7 @@ def make_experiment(
     model = make_model_config(fields_of_model, data, vocab_size or tokenizer.vocab.size, denoisers)
     _check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
     annealing_warnings = _check_annealing(sections, model)
+    _check_blocks(denoisers, model, data)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     batch_spec, heldout_spec, warnings = make_batch_specs(tasks, sections, objective, row_shape, tokenizer.vocab)
     scored = max(most_scored(tasks, spec, row_shape) for spec in (batch_spec, heldout_spec))
@@ -389,6 +390,23 @@ def _check_annealing(sections: ExperimentConfig, model: ModelConfig) -> list[str
             "all attention is open, as it is in evaluations"
         ]
     return []
+
+
+def _check_blocks(denoisers: Sequence[Denoiser], model: ModelConfig, data: DataConfig) -> None:
+    """Raises ConfigError for fields that go by places in the row, where a clean copy is behind each text of blocks."""
+    steps = data.attention_annealing_steps
+    for denoiser in (each for each in denoisers if each.objective.has_blocks):
+        name, rows = f"{denoiser.field} ({type(denoiser.objective).__name__})", "whose rows have a clean copy of a text"
+        if model.positions == "relative":
+            raise ConfigError(
+                f"model.positions='relative' counts distances in a row, and does not go with {name}, {rows} behind it: "
+                "use 'rope' or 'learned'"
+            )
+        if steps:
+            raise ConfigError(
+                f"data.attention_annealing_steps={steps} opens attention to what is later in a row, and does not go "
+                f"with {name}, {rows} behind it: set it to 0"
+            )
 
 
 def _check_special_tokens(

@@ -23,6 +23,7 @@ from objectives.algebra.sequences import Sequences
 from objectives.objective import Masked, RowShape
 from objectives.prompting import FillMasks
 from objectives.rows import layout
+from objectives.rows.clean_copies import block_numbers
 from run.restore import not_a_language_model
 
 # Which masks are filled in first: those whose two likeliest tokens differ most in probability (Kim et al. 2025, arXiv
@@ -62,9 +63,17 @@ def read_masked_prompt(
     if vocab.mask not in ids:
         mask = vocab.names()[vocab.mask]
         raise ConfigError(f"{where} has no {mask}, and this run's model fills in masks: write {mask} for each token")
-    needed, length = len(prompting.lay_out(ids, vocab).inputs), experiment.data.inputs_length
-    check_length(needed, length, f"data.inputs_length={length}", where)
+    check_row(experiment, ids, where)
     return ids
+
+
+def check_row(experiment: Experiment, text: np.ndarray, where: str) -> None:
+    """Raises ConfigError for a `text`, ids int32 [n], that is longer than a row of training. where: its name."""
+    prompting, length = masks_prompting(experiment), experiment.data.inputs_length
+    needed, field = len(prompting.lay_out(text, experiment.vocab).inputs), f"data.inputs_length={length}"
+    if prompting.block_length:  # a clean copy is behind the text
+        length, field = length // 2, f"half of {field}"
+    check_length(needed, length, field, where)
 
 
 def masked_batch(experiment: Experiment, texts: Sequence[np.ndarray]) -> Batch:
@@ -98,7 +107,8 @@ def attention_order(experiment: Experiment, tokens: np.ndarray) -> np.ndarray | 
 def masked_rows(experiment: Experiment, inputs: Sequences, length: int, order: np.ndarray | None = None) -> Batch:
     """Returns a batch of rows of `length` positions, one for each of `inputs`, laid out and with masks to predict.
 
-    The targets are the inputs: what the masks hide is not known here. order: the attention order, int32 [E, W].
+    The targets are the inputs: what the masks hide is not known here. A clean copy of a text in blocks, which is behind
+    it in its row, has these masks too. order: the attention order, int32 [E, W].
     """
     tokens, vocab, num_rows = inputs.tokens, experiment.vocab, len(inputs.lengths)
     token_types = np.zeros_like(tokens) if experiment.model.num_token_types else None
@@ -110,6 +120,9 @@ def masked_rows(experiment: Experiment, inputs: Sequences, length: int, order: n
     examples = Masked(
         inputs, tokens, hidden, token_types=token_types, attention_order=order, shifted=shifted, causal=causal
     )
+    if block_length := masks_prompting(experiment).block_length:
+        blocks = np.broadcast_to(block_numbers(tokens.shape[1], block_length), tokens.shape)
+        examples = examples._replace(blocks=blocks)
     shape = RowShape(experiment.model.architecture, length, 0, 1)
     place = layout.decoder_only if experiment.model.has_decoder else layout.encoder_only
     return place(examples, np.arange(num_rows), np.zeros(num_rows, np.int32), num_rows, shape, vocab)
@@ -120,7 +133,8 @@ def mask_probabilities(
 ) -> Iterator[np.ndarray]:
     """Yields for each of `texts`, ids int32 [n], the probability of each token at each mask: float32 [masks, V].
 
-    Masks are independent: the prediction at a mask does not depend on how the other masks are filled.
+    Masks are independent: the prediction at a mask does not depend on how the other masks are filled. Those of a model
+    that was trained on blocks are meant for the first block with a mask: later blocks read its masks as if clean.
 
     batch_size: how many texts the model reads together; the probabilities do not depend on it, except for rounding.
     """
@@ -167,6 +181,8 @@ class Unmasking:
       remask: the probability that a token which was filled in, in this block, is hidden again before the next step (the
         capped schedule of ReMDM, Wang et al. 2025, arXiv 2503.00307). That step fills in so many more.
       temperature: of the draws; 0: the likeliest token.
+      trained_on: tokens of a block of the text, which the model was trained on (FillMasks.block_length). The masks of a
+        block of the text are then a block; 0: as `block_length` says.
     """
 
     order: Order
@@ -174,6 +190,7 @@ class Unmasking:
     block_length: int = 0
     remask: float = 0.0
     temperature: float = 0.0
+    trained_on: int = 0
 
 
 def fill_in(
@@ -194,12 +211,17 @@ def fill_in(
       seed: of the draws, of the order "random" and of what is hidden again, which do not depend on the other texts.
       batch_size: how many texts the model reads together.
 
-    The second array is the probability of each token at each mask before the first step, float32 [masks, V].
+    The second array is the probability of each token at each mask before the first step, float32 [masks, V]; with a
+    model that was trained on blocks, before the first step of the mask's block.
     """
     mask = experiment.vocab.mask
     for begin in range(0, len(texts), batch_size):
         of_batch = [text.copy() for text in texts[begin : begin + batch_size]]
-        steps = [_steps(text, mask, unmasking, np.random.default_rng(seed)) for text in of_batch]
+        blocks = [_blocks(np.flatnonzero(text == mask), unmasking) for text in of_batch]
+        steps = [
+            _steps(text, mask, of_text, unmasking, np.random.default_rng(seed))
+            for text, of_text in zip(of_batch, blocks, strict=True)
+        ]
         for each in steps:
             next(each)
         first: list[np.ndarray] = []
@@ -208,20 +230,35 @@ def fill_in(
             shown = [of_batch[k] for k in unfilled]
             found = list(mask_probabilities(experiment, params, shown, batch_size=batch_size))
             first = first or found
+            if unmasking.trained_on:  # until now the masks of this block were predicted from masks in the blocks before
+                for k, of_text in zip(unfilled, found, strict=True):
+                    if len(of_text) in np.cumsum([len(block) for block in reversed(blocks[k])]):
+                        first[k] = np.concatenate([first[k][: -len(of_text)], of_text])
             unfilled = [k for k, of_text in zip(unfilled, found, strict=True) if not steps[k].send(of_text)]
         yield from zip(of_batch, first, strict=True)
 
 
+def first_block(masks: np.ndarray, block_length: int) -> np.ndarray:
+    """Returns those of `masks`, int [n] ascending positions, that share a block of `block_length` with the first."""
+    return masks[masks // block_length == masks[0] // block_length]
+
+
+def _blocks(masks: np.ndarray, unmasking: Unmasking) -> list[np.ndarray]:
+    """Returns the blocks of `masks`, int [n]."""
+    number = np.arange(len(masks)) // (unmasking.block_length or len(masks))
+    if unmasking.trained_on:
+        number = masks // unmasking.trained_on
+    return np.split(masks, 1 + np.flatnonzero(np.diff(number)))
+
+
 def _steps(
-    text: np.ndarray, mask: int, unmasking: Unmasking, random: np.random.Generator
+    text: np.ndarray, mask: int, blocks: list[np.ndarray], unmasking: Unmasking, random: np.random.Generator
 ) -> Generator[bool, np.ndarray, None]:
     """Fills in the masks of `text`, in place. Yields before each step, which is sent the probabilities at all masks.
 
-    Yields whether the text has no mask left.
+    blocks: the positions of the masks, block by block. Yields whether the text has no mask left.
     """
-    masks = np.flatnonzero(text == mask)
-    for begin in range(0, len(masks), unmasking.block_length or len(masks)):
-        block = masks[begin : begin + (unmasking.block_length or len(masks))]
+    for block in blocks:
         steps = 1 if unmasking.order == "once" else min(unmasking.steps or len(block), len(block))
         for steps_left in range(steps, 0, -1):
             hidden = block[text[block] == mask]

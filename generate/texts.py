@@ -133,6 +133,8 @@ def read_texts(
         raise ConfigError("some prompts have masks and others have none, and this run's model answers both: split them")
     if to_masks[0]:
         options.check_applies(_TEXT_OPTIONS, "fills in masks")
+        if trained_on := masks_prompting(experiment).block_length:
+            options.check_applies(("block_length",), f"was trained on blocks of {trained_on} tokens")
         return [read_masked_prompt(experiment, text, where, options.max_tokens) for text, where in texts], []
     options.check_applies(_MASK_OPTIONS, "fills in no masks here")
     requests, notes = [], []
@@ -186,6 +188,7 @@ def answer_texts(
             options.block_length,
             options.remask,
             options.temperature or 0.0,
+            masks_prompting(experiment).block_length,
         )
         answers = fill_in(experiment, params, read, unmasking, seed=seed, batch_size=batch_size)
         for (text, _), (filled, probabilities) in zip(texts, answers, strict=True):

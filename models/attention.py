@@ -49,12 +49,12 @@ def attention_mask(
       - query and key are in the same segment, and that segment is not 0 (padding);
       - if `causal`: the key is not after the query, or the key is in the prefix (`bidirectional_mask`: bool [B, S], or
         [B, Q, S] where the prefix is open to some of the queries alone);
-      - if `order_BxL` (int32) is given: the key's order is not greater than the query's. Queries and keys are then
-        the same row.
+      - if `order_BxL` (int32) is given: the key's order is 0, ..., q for a query of order q >= 0; 0, ..., q - 1 or -q
+        for a query of order -q < 0. Queries and keys are then the same row.
 
     One function thus gives the mask of an encoder (not causal), of a causal decoder, of a prefix LM (causal with a
-    prefix), of cross-attention (not causal, queries and keys from two rows) and of UniLM's sequence-to-sequence
-    attention (an order).
+    prefix), of cross-attention (not causal, queries and keys from two rows), of UniLM's sequence-to-sequence attention
+    (an order) and of block diffusion (an order, negative in the noisy blocks).
 
     query_offset: index of query 0 in the row of keys; not 0 if a cache contains earlier keys.
     """
@@ -67,7 +67,10 @@ def attention_mask(
             allowed = allowed | jnp.reshape(bidirectional_mask, (len(key_Bx1xS), -1, key_Bx1xS.shape[2]))
         visible_BxQxS = visible_BxQxS & allowed
     if order_BxL is not None:
-        visible_BxQxS = visible_BxQxS & (order_BxL[:, None, :] <= order_BxL[:, :, None])
+        query_order_BxQx1, key_order_Bx1xS = order_BxL[:, :, None], order_BxL[:, None, :]
+        last_BxQx1 = jnp.maximum(query_order_BxQx1, ~query_order_BxQx1)  # q for q >= 0, and q - 1 for -q
+        in_order = (key_order_Bx1xS >= 0) & (key_order_Bx1xS <= last_BxQx1)
+        visible_BxQxS = visible_BxQxS & (in_order | (key_order_Bx1xS == query_order_BxQx1))
     return visible_BxQxS[:, None]
 
 

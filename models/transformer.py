@@ -107,6 +107,7 @@ class Transformer(nnx.Module):
             segment_ids,
             segment_ids,
             bidirectional_mask=prefix,
+            order_BxL=batch.get("decoder_attention_order"),
             encoder_segment_ids_BxE=batch["encoder_segment_ids"] if has_encoder else None,
         )
 

@@ -5,6 +5,7 @@ only; the JAX losses are in objectives/losses, which is not imported here.
 """
 
 from objectives.bart import BART
+from objectives.block_diffusion import BlockDiffusion
 from objectives.classification import Classification
 from objectives.clm import CLM
 from objectives.deshuffling import Deshuffling
@@ -30,6 +31,7 @@ from objectives.unilm import UniLM
 
 OBJECTIVES = {
     "bart": BART,
+    "block_diffusion": BlockDiffusion,
     "classification": Classification,
     "clm": CLM,
     "deshuffling": Deshuffling,

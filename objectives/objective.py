@@ -30,7 +30,7 @@ class InputsTargets(NamedTuple):
 class Masked(NamedTuple):
     """Examples that predict targets in place, at the `selected` positions. All arrays have the inputs' lengths.
 
-    token_types, attention_order and labels become batch fields: encoder_token_types and so on.
+    token_types, attention_order, positions and labels become batch fields: encoder_token_types and so on.
     """
 
     inputs: Sequences
@@ -43,6 +43,10 @@ class Masked(NamedTuple):
     shifted: np.ndarray | None = None  # bool [E], whether a token is predicted where the token before it is read
     causal: np.ndarray | None = None  # bool [E], whether a decoder reads the example causally; None: in both directions
     denominators: np.ndarray | None = None  # float32 [E, W], of the loss, by position; None: the loss weights
+    # int32 [E, W], the number of each token's block, from 1: the row then has a clean copy of the text after it
+    # (objectives/rows/clean_copies.py). 0 in examples without a copy; None: no example has one.
+    blocks: np.ndarray | None = None
+    positions: np.ndarray | None = None  # int32 [E, W]; None: 0, 1, ...
 
 
 class OutputLengths(NamedTuple):
@@ -98,7 +102,8 @@ class Objective(abc.ABC):
     has_inputs: ClassVar[bool] = True  # whether there are inputs that a decoder may read bidirectionally
     in_place: ClassVar[bool] = False  # whether `corrupt` makes Masked examples
     causal: ClassVar[bool] = False  # whether a decoder reads examples that are predicted in place causally
-    has_attention_order: ClassVar[bool] = False  # whether `corrupt` sets Masked.attention_order
+    has_attention_order: ClassVar[bool] = False  # whether `corrupt` sets Masked.attention_order, or Masked.blocks
+    has_blocks: ClassVar[bool] = False  # whether `corrupt` sets Masked.blocks
     # With "labels" among extra_columns: the names of the classes, in the order of their ids.
     classes: tuple[str, ...] = ()
     num_token_types: ClassVar[int] = 0  # number of values in Masked.token_types; 0 without token types

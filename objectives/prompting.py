@@ -232,11 +232,13 @@ class FillMasks(Prompting):
     mask_rate: share of the tokens that a demonstration masks.
     has_ends: whether [CLS] and [SEP] are around the text.
     shifted: whether a token is predicted where the token before it is read (objectives/in_place.py).
+    block_length: tokens of a block, whose masks are predicted from it and the blocks before it; 0: from the whole text.
     """
 
     mask_rate: float
     has_ends: bool = True
     shifted: bool = False
+    block_length: int = 0
 
     task: ClassVar[Task] = "fill_masks"
     order: ClassVar[Literal["margin", "once"]] = "margin"  # of the masks, by default (generate/fill_masks.py)
@@ -281,6 +283,15 @@ class FillResponse(FillMasks):
 
     def demonstration(self, tokens, corrupt, vocab):
         is_masked = np.arange(len(tokens)) >= len(tokens) // 2
+        return np.where(is_masked, vocab.mask, tokens).astype(np.int32), tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class FillBlocks(FillResponse):
+    """The model fills in the [MASK]s of a text block by block, and reads what is before them: block diffusion."""
+
+    def demonstration(self, tokens, corrupt, vocab):
+        is_masked = np.arange(len(tokens)) >= (len(tokens) - 1) // self.block_length * self.block_length
         return np.where(is_masked, vocab.mask, tokens).astype(np.int32), tokens
 
 

@@ -138,7 +138,7 @@ def shown_tokens(batch: Batch, vocab: Vocab) -> np.ndarray:
     """Returns what a decoder-only batch shows in the place of each target, int32 [B, L].
 
     The target itself, except in segments with hidden targets. Where these are predicted at the position before, the
-    last hidden token of a segment is shown to no position: it is a mask.
+    last hidden token of a segment, or of a block, is shown to no position: it is a mask.
     """
     inputs, targets = batch["decoder_input_tokens"], batch["decoder_target_tokens"]
     place, segments = in_place(batch), batch["decoder_segment_ids"]
@@ -146,6 +146,9 @@ def shown_tokens(batch: Batch, vocab: Vocab) -> np.ndarray:
     starts = place & is_first & (inputs == vocab.decoder_start)
     shifted = place & np.array([np.isin(of_row, of_row[first]) for of_row, first in zip(segments, starts, strict=True)])
     is_last = np.diff(segments, axis=1, append=0) != 0
+    if "decoder_attention_order" in batch:  # the last token of a noisy block is read by no position either
+        order = batch["decoder_attention_order"]
+        is_last |= (order < 0) & (np.diff(order, axis=1, append=0) != 0)
     after = np.where(is_last & (batch["decoder_loss_weights"] > 0), vocab.mask, np.roll(inputs, -1, axis=1))
     after = np.where(is_last & (batch["decoder_loss_weights"] == 0), targets, after)
     return np.where(shifted, after, np.where(place, inputs, targets)).astype(np.int32)

@@ -183,7 +183,9 @@ def _sections(experiment: Experiment, batch: Batch, examples: Examples, e: int) 
             shown = examples.inputs.tokens[e, : len(targets)]
             found.append(Section("inputs", runs(shown, scored, tokenizer, is_original=shown == targets)))
         if examples.in_place[e] or "encoder_input_tokens" in batch:
-            found.append(Section("targets", runs(targets, scored, tokenizer)))
+            order = batch.get(f"{stack}_attention_order", np.zeros_like(batch[f"{stack}_segment_ids"]))[row, in_segment]
+            count = len(targets) // 2 if (order < 0).any() else len(targets)  # a clean copy has no targets
+            found.append(Section("targets", runs(targets[:count], scored[:count], tokenizer)))
         else:  # decoder_only: inputs and targets alternate in one sequence
             parts = np.split(np.arange(len(targets)), np.flatnonzero(np.diff(scored)) + 1)
             if scored[:1].all():

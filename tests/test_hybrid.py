@@ -57,7 +57,7 @@ def test_examples_of_inputs_and_targets_are_laid_out_the_same_in_a_mixture_with_
     where = np.array([0, 0, 1, 2]), np.zeros(4, np.int32), 3, RowShape("decoder_only", 13, 0, 2), VOCAB
     for bidirectional in (True, False):
         alone = decoder_only(examples, *where, bidirectional_inputs=bidirectional)
-        mixed = decoder_only(decoder_examples(examples, bidirectional), *where)
+        mixed = decoder_only(decoder_examples(examples, bidirectional, VOCAB), *where)
         for name, array in alone.items():
             np.testing.assert_array_equal(mixed[name], array, err_msg=name)
             assert mixed[name].dtype == array.dtype

@@ -375,7 +375,7 @@ def test_batches_are_valid_and_score_no_more_positions_than_their_bound(name, ar
     if name.startswith(("clm", "mlm:bert", "unilm", "nsp", "sop")):
         assert most == experiment.learner.setup.most_scored  # reached, so that no smaller bound would hold
     if architecture == "encoder_only" and name != "classification":
-        most = {"mlm:mlm_u": 40, "mlm:decay": 12, "masked_diffusion": 40}
+        most = {"mlm:mlm_u": 40, "mlm:decay": 12, "masked_diffusion": 40, "block_diffusion": 20}
         assert experiment.learner.num_logits(40) <= most.get(name, most.get(name.partition(":")[0], 7))
 
 

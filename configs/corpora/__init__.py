@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from configs import (
     bart,
+    block_diffusion,
     clm,
     clm_then_mlm,
     deshuffling,
@@ -37,7 +38,7 @@ from configs import (
 
 # The configs that read plain text.
 MODULES = (
-    bart, clm, clm_then_mlm, deshuffling, electra, fim, future_summary, hybrid, iid_denoising,
+    bart, block_diffusion, clm, clm_then_mlm, deshuffling, electra, fim, future_summary, hybrid, iid_denoising,
     masked_diffusion, mlm, multi_token_prediction, nsp, prefix_lm, reverse, simcse, sop, span_corruption,
     ul2, ul2_baselines, ul2r, unilm,
 )  # fmt: skip

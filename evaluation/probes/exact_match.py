@@ -21,10 +21,10 @@ from evaluation.probes.minimal_pairs import read_lines
 from evaluation.probes.probe import CONFIDENCE, Probe
 from evaluation.scorer import LanguageModel, score_texts
 from experiment.experiment import Experiment
-from generate.fill_masks import Order, first_masks, mask_probabilities
-from generate.prompts import check_length, denoisers_with_mode
+from generate.fill_masks import Order, check_row, first_block, first_masks, mask_probabilities
+from generate.prompts import denoisers_with_mode
 from objectives import Denoiser
-from objectives.prompting import FillMasks
+from objectives.prompting import FillMasks, FillResponse
 
 _ROWS = 64  # of a batch of texts with masks
 
@@ -46,6 +46,7 @@ class ExactMatch(Probe):
     the true tokens before it, so one pass decides. Whether the model then ends the text is not measured.
 
     An encoder fills in a mask for each token of the answer, in the order of `order`, and so knows the answer's length.
+    So does block diffusion, whose blocks come from left to right, in the order of `order` within each.
     So does a teacherless model, which was trained on masks alone and fills in all of them at once.
 
     The floor "chance" is the share of the instances that have the commonest answer, or, if it is larger, the share that
@@ -73,11 +74,13 @@ class ExactMatch(Probe):
             raise ConfigError(f"--order={self.order} has no effect on {denoiser.name}, which writes answers: remove it")
 
     def denoisers(self, experiment):
-        """As in the base class; an objective that learns responses to prompts comes first."""
-        for denoiser in denoisers_with_mode(experiment, self.mode):
+        """As in the base class; an objective that learns responses to prompts comes first, and one of blocks last."""
+        denoisers = denoisers_with_mode(experiment, self.mode)
+        for denoiser in denoisers:
             if "prompt_lengths" in denoiser.objective.extra_columns:
                 return {"left": denoiser}
-        return super().denoisers(experiment)
+        of_ends = [denoiser for denoiser in denoisers if isinstance(denoiser.objective.prompting, FillResponse)]
+        return super().denoisers(experiment) or ({"left": of_ends[0]} if of_ends else {})
 
     def groups(self, experiment: Experiment) -> tuple[str, ...] | None:
         """Returns the groups of the instances, where they are known before the corpus is read; else None."""
@@ -142,11 +145,11 @@ def _filled_in(model: LanguageModel, denoiser: Denoiser, items: list[Item], orde
     A text with a wrong token is right no more, and is not filled in further. Raises ConfigError for an instance that is
     longer than a row.
     """
-    vocab, length, is_right = model.experiment.vocab, model.experiment.data.inputs_length, np.ones(len(items), bool)
+    vocab, is_right = model.experiment.vocab, np.ones(len(items), bool)
+    trained_on = denoiser.objective.prompting.block_length
     eos = [vocab.eos] * denoiser.objective.eos_in_windows  # as in training, where a window ends with its document
     truths = [np.concatenate([prompt, answer, eos]).astype(np.int32) for prompt, answer, _ in items]
-    needed = len(denoiser.objective.prompting.lay_out(max(truths, key=len), vocab).inputs)
-    check_length(needed, length, f"data.inputs_length={length}", "an instance")
+    check_row(model.experiment, max(truths, key=len), "an instance")
     texts = [truth.copy() for truth in truths]
     for text, (prompt, answer, _) in zip(texts, items, strict=True):
         text[len(prompt) : len(prompt) + len(answer)] = vocab.mask
@@ -155,9 +158,11 @@ def _filled_in(model: LanguageModel, denoiser: Denoiser, items: list[Item], orde
         shown = [texts[k] for k in unfilled]
         found = mask_probabilities(model.experiment, model.params, shown, batch_size=_ROWS)
         for k, probabilities_MxV in zip(unfilled, found, strict=True):
-            count = len(probabilities_MxV) if order == "once" else 1
-            chosen = first_masks(probabilities_MxV, order, count, random)
-            places = np.flatnonzero(texts[k] == vocab.mask)[chosen]
+            masks = np.flatnonzero(texts[k] == vocab.mask)
+            masks = first_block(masks, trained_on) if trained_on else masks
+            probabilities_MxV = probabilities_MxV[: len(masks)]
+            chosen = first_masks(probabilities_MxV, order, len(masks) if order == "once" else 1, random)
+            places = masks[chosen]
             is_right[k] = np.array_equal(probabilities_MxV[chosen].argmax(axis=-1), truths[k][places])
             texts[k][places] = truths[k][places]
     return is_right

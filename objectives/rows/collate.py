@@ -2,8 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import cast
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
+from typing import Any, cast
 
 import numpy as np
 
@@ -77,14 +77,16 @@ class Collator:
         for members in groups.values():
             chosen.append(np.concatenate([places for _, places in members]))
             parts.append(self._corrupt(members, windows, chosen[-1]))
-        # All batches must have the same fields, also those without an example of a denoiser that sets denominators.
-        has_denominators = any(denoiser.objective.has_denominators for denoiser in self.denoisers)
+        # All batches must have the same fields, also those without an example of a denoiser that sets some of them.
+        objectives = [denoiser.objective for denoiser in self.denoisers]
+        in_all = {"denominators"} if any(objective.has_denominators for objective in objectives) else set()
+        in_all |= {"attention_order"} if any(objective.has_attention_order for objective in objectives) else set()
+        in_all |= {"blocks", "positions"} if any(objective.has_blocks for objective in objectives) else set()
         kinds, examples = {type(part) for part in parts}, cast(list[Examples], parts)
-        if len(kinds) > 1 or (has_denominators and InputsTargets in kinds):
-            examples = [layout.decoder_examples(part, self.bidirectional_inputs) for part in parts]
-        if has_denominators:
-            examples = [_with_denominators(part) for part in examples]
-        return _interleave(examples, chosen)
+        if len(kinds) > 1 or (in_all and InputsTargets in kinds):
+            examples = [layout.decoder_examples(part, self.bidirectional_inputs, self.vocab) for part in parts]
+        in_some = {name for part in examples for name in part._fields if getattr(part, name) is not None}
+        return _interleave([_with_fields(part, in_all | in_some) for part in examples], chosen)
 
     def _places_by_denoiser(self, windows: Windows) -> Iterator[tuple[Denoiser, np.ndarray]]:
         """Each denoiser, at each step of its schedule and in each variant of a row plan, that has windows, with their
@@ -122,10 +124,6 @@ class Collator:
             examples = denoiser.objective.corrupt(tokens, lengths, keys, vocab, **columns)
         for objective, of_objective in members:
             check_lengths(objective, examples, lengths, of_objective)
-        # All batches must have the same fields, also batches without an example of a denoiser with an attention order.
-        has_order = any(each.objective.has_attention_order for each in self.denoisers)
-        if has_order and isinstance(examples, Masked) and examples.attention_order is None:
-            examples = examples._replace(attention_order=np.zeros(examples.targets.shape, np.int32))
         if not denoiser.mode:
             return examples
         modes = np.concatenate([np.full(len(places), vocab.mode(member.mode)) for member, places in group])
@@ -155,13 +153,25 @@ def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray)
     return columns
 
 
-def _with_denominators(part: Examples) -> Examples:
-    """The examples, which have loss weights, with denominators: these weights, where the objective sets none."""
-    assert not isinstance(part, InputsTargets)
-    if part.denominators is not None:
+def _with_fields(part: Examples, names: Set[str]) -> Examples:
+    """The examples with the fields `names`, of which those that are None have the values that None stands for."""
+    if isinstance(part, InputsTargets):
         return part
-    weights = part.selected.astype(np.float32) if part.weights is None else part.weights
-    return part._replace(denominators=weights)
+    missing = {name for name in names & set(part._fields) if getattr(part, name) is None}
+    if not missing:
+        return part
+    weights = cast(Masked, part).selected.astype(np.float32) if part.weights is None else part.weights
+    zeros, places = np.zeros(part.targets.shape, np.int32), np.arange(part.targets.shape[1], dtype=np.int32)
+    defaults: dict[str, Any] = {
+        "weights": weights,
+        "denominators": weights,
+        "shifted": np.zeros(len(zeros), bool),
+        "causal": np.zeros(len(zeros), bool),
+        "attention_order": zeros,
+        "blocks": zeros,
+        "positions": np.broadcast_to(places, zeros.shape),
+    }
+    return part._replace(**{name: defaults[name] for name in missing & defaults.keys()})
 
 
 def _interleave(parts: Sequence[Examples], chosen: Sequence[np.ndarray]):

@@ -13,6 +13,7 @@ from contract.vocab import Vocab
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, append, prepend
 from objectives.objective import InputsTargets, Masked, RowShape
+from objectives.rows.clean_copies import with_clean_copies
 
 
 class _Runs:
@@ -66,7 +67,7 @@ class _Runs:
     def fill(self, array: np.ndarray, lengths: np.ndarray, padding: int, dtype: type = np.int32) -> np.ndarray:
         """[rows, width]: the first lengths[e] of array[e], for all e in order, then `padding`.
 
-        Each example must be one run of lengths[e] positions.
+        Each example must have lengths[e] positions, in one run or several.
         """
         into: np.ndarray = np.full(self.filled.shape, padding, dtype)
         if self._one_per_row:
@@ -170,21 +171,23 @@ class DecoderExamples(NamedTuple):
     prefix: np.ndarray  # int64 [E], how many leading positions the whole segment attends to
     labels: np.ndarray | None = None  # int32 [E]
     denominators: np.ndarray | None = None  # float32 [E, W], as in Masked
+    attention_order: np.ndarray | None = None  # int32 [E, W], as in Masked
+    positions: np.ndarray | None = None  # int32 [E, W], as in Masked
 
 
-def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: bool) -> DecoderExamples:
+def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: bool, vocab: Vocab) -> DecoderExamples:
     """Returns examples as decoder-only rows have them.
 
     Masked examples are read in both directions unless they are causal. bidirectional_inputs: as for `decoder_only`.
     """
     if isinstance(examples, Masked):
+        examples = with_clean_copies(examples, vocab)
         lengths = examples.inputs.lengths
         weights = examples.selected.astype(np.float32) if examples.weights is None else examples.weights
         shifted = np.zeros(len(lengths), bool) if examples.shifted is None else examples.shifted
         prefix = lengths if examples.causal is None else np.where(examples.causal, 0, lengths)
-        return DecoderExamples(
-            examples.inputs, examples.targets, weights, shifted, prefix, examples.labels, examples.denominators
-        )
+        optional = examples.labels, examples.denominators, examples.attention_order, examples.positions
+        return DecoderExamples(examples.inputs, examples.targets, weights, shifted, prefix, *optional)
     inputs, targets, labels = examples
     lengths = inputs.lengths + targets.lengths
     filled = valid_positions(lengths, int(lengths.max(initial=0)))
@@ -207,20 +210,19 @@ def _decoder_only(
 ) -> Batch:
     lengths, prefix = examples.read.lengths, np.minimum(examples.prefix, examples.read.lengths)
     runs = _Runs(row_ids, np.stack([prefix, lengths - prefix], axis=1), num_rows, shape.inputs_length)
-
-    def fill(array, padding, dtype=np.int32):
-        return _fill(array, lengths, at=runs.filled, into=np.full(runs.filled.shape, padding, dtype))
-
-    read, is_shifted = fill(examples.read.tokens, vocab.pad), runs.spread(examples.shifted[:, None], np.bool_)
+    read, is_shifted = runs.fill(*examples.read, vocab.pad), runs.spread(examples.shifted[:, None], np.bool_)
     optional = {}
     if examples.labels is not None:
         optional["sentence_labels"] = _by_row(examples.labels, row_ids, num_rows)
     if examples.denominators is not None:
-        optional["decoder_loss_denominators"] = fill(examples.denominators, 0, np.float32)
+        optional["decoder_loss_denominators"] = runs.fill(examples.denominators, lengths, 0, np.float32)
+    for name in ("attention_order", "positions"):
+        if (values := getattr(examples, name)) is not None:
+            optional[f"decoder_{name}"] = runs.fill(values, lengths, 0)
     return {
-        **_decoder_fields(runs, fill(examples.targets, vocab.pad), denoiser_ids, vocab),
+        **_decoder_fields(runs, runs.fill(examples.targets, lengths, vocab.pad), denoiser_ids, vocab),
         "decoder_input_tokens": np.where(is_shifted, _shifted_right(runs, read, vocab), read),
-        "decoder_loss_weights": fill(examples.weights, 0, np.float32),
+        "decoder_loss_weights": runs.fill(examples.weights, lengths, 0, np.float32),
         "decoder_bidirectional_mask": runs.spread(np.asarray([True, False]), np.bool_),
         **optional,
     }
@@ -247,7 +249,7 @@ def decoder_only(
     `encoder_decoder`.
     """
     if isinstance(examples, Masked):
-        examples = decoder_examples(examples, bidirectional_inputs)
+        examples = decoder_examples(examples, bidirectional_inputs, vocab)
     if isinstance(examples, DecoderExamples):
         return _decoder_only(examples, row_ids, denoiser_ids, num_rows, shape, vocab)
     inputs, targets, labels = examples
@@ -289,24 +291,25 @@ def encoder_only(
     """
     if isinstance(examples, InputsTargets):
         examples = _predicted_at_cls(examples, vocab)
-    inputs, targets, selected, token_types, attention_order, labels, weights, shifted, _, denominators = examples
+    examples = with_clean_copies(examples, vocab)
+    inputs, shifted = examples.inputs, examples.shifted
+    weights = examples.selected if examples.weights is None else examples.weights
     runs = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length)
     fields = _encoder_fields(runs, inputs, vocab)
     if shifted is not None and shifted.any():
         read = fields["encoder_input_tokens"]
         is_shifted = runs.spread(shifted[:, None], np.bool_)
         fields["encoder_input_tokens"] = np.where(is_shifted, _shifted_right(runs, read, vocab), read)
-    per_token = {"encoder_token_types": token_types, "encoder_attention_order": attention_order}
-    for name, values in per_token.items():
-        if values is not None:
-            fields[name] = runs.fill(values, inputs.lengths, 0)
-    if labels is not None:
-        fields["sentence_labels"] = _by_row(labels, row_ids, num_rows)
-    if denominators is not None:
-        fields["encoder_loss_denominators"] = runs.fill(denominators, inputs.lengths, 0, np.float32)
+    for name in ("token_types", "attention_order", "positions"):
+        if (values := getattr(examples, name)) is not None:
+            fields[f"encoder_{name}"] = runs.fill(values, inputs.lengths, 0)
+    if examples.labels is not None:
+        fields["sentence_labels"] = _by_row(examples.labels, row_ids, num_rows)
+    if examples.denominators is not None:
+        fields["encoder_loss_denominators"] = runs.fill(examples.denominators, inputs.lengths, 0, np.float32)
     return {
         **fields,
-        "encoder_target_tokens": runs.fill(targets, inputs.lengths, vocab.pad),
-        "encoder_loss_weights": runs.fill(selected if weights is None else weights, inputs.lengths, 0, np.float32),
+        "encoder_target_tokens": runs.fill(examples.targets, inputs.lengths, vocab.pad),
+        "encoder_loss_weights": runs.fill(weights, inputs.lengths, 0, np.float32),
         "example_source": runs.spread(denoiser_ids[:, None], np.int32),
     }

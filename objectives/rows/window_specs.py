@@ -86,7 +86,8 @@ def make_batch_spec(
 def most_scored(denoisers: Sequence[Denoiser], spec: BatchSpec, row_shape: RowShape) -> int:
     """Returns an upper bound of the positions with a loss weight in a row: for every text and every random draw.
 
-    Where documents determine how many examples a row has ("pack", "whole"), the bound is the length of the row.
+    Where documents determine how many examples a row has ("pack", "whole"), the bound is the length of the row, or half
+    of it where half of each example is a clean copy.
 
     Args:
       denoisers: the table.
@@ -95,7 +96,7 @@ def most_scored(denoisers: Sequence[Denoiser], spec: BatchSpec, row_shape: RowSh
     """
     length = row_shape.targets_length if row_shape.architecture == "encoder_decoder" else row_shape.inputs_length
     if any(window.documents in ("pack", "whole") for window in spec.windows):
-        return length
+        return length // 2 if all(denoiser.objective.has_blocks for denoiser in denoisers) else length
     if spec.plan is None:
         bounds = [
             _most_scored_up_to(denoiser, w.raw_length)[-1] for denoiser, w in zip(denoisers, spec.windows, strict=True)

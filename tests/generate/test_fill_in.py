@@ -9,6 +9,7 @@ from scipy import stats
 from contract.errors import ConfigError
 from generate import fill_masks
 from generate.fill_masks import Unmasking, fill_in, first_masks, read_masked_prompt
+from generate.texts import NamedText, Options, read_texts
 from tests.table import small_experiment
 
 MASK = 9
@@ -80,6 +81,54 @@ def test_blocks_are_filled_in_from_left_to_right_and_earlier_ones_stay(seen):
     assert fill([[MASK] * 8], order="random", block_length=4, remask=0.5) == [[0, 1, 2, 3] * 2]
     assert len(seen) == 8 and all(MASK not in texts[0][:4] for texts in seen[4:])
     assert all(texts[0][4:] == [MASK] * 4 for texts in seen[:4])
+
+
+def test_a_model_of_blocks_fills_in_the_blocks_of_the_text_and_names_what_each_could_be_when_it_is_reached(seen):
+    text = [7, MASK, MASK, 7, MASK, MASK, MASK]
+    assert fill([text], order="random", trained_on=3) == [[7, 1, 2, 7, 0, 1, 2]]
+    blocks = [[1, 2], [4, 5], [6]]
+    for step, [shown] in enumerate(seen):
+        hidden = np.flatnonzero(np.array(shown) == MASK)
+        filled_in = [not set(block) & set(hidden) for block in blocks]
+        assert filled_in == sorted(filled_in, reverse=True) and len(hidden) == 5 - step
+    assert len(seen) == 5
+    seen.clear()
+    assert fill([text, [MASK]], order="once", trained_on=3) == [[7, 1, 2, 7, 0, 1, 2], [0]]
+    assert [len(texts) for texts in seen] == [2, 1, 1]
+
+
+def test_candidates_of_a_later_block_are_those_of_a_text_with_the_blocks_before_it(monkeypatch):
+    def share_of_shown(experiment, params, texts, *, batch_size):
+        for text in texts:
+            yield np.full(((text == MASK).sum(), 4), (text != MASK).sum(), np.float32)
+
+    monkeypatch.setattr(fill_masks, "mask_probabilities", share_of_shown)
+    experiment = types.SimpleNamespace(vocab=types.SimpleNamespace(mask=MASK))
+    for trained_on, expected in ((0, [1, 1, 1, 1, 1]), (3, [1, 1, 3, 3, 3]), (2, [1, 2, 2, 4, 4])):
+        unmasking = Unmasking("margin", trained_on=trained_on)
+        [(_, first)] = fill_in(experiment, {}, [np.array([7] + [MASK] * 5)], unmasking, seed=0)
+        assert first[:, 0].tolist() == expected
+
+
+def test_prompts_of_a_model_of_blocks():
+    experiment = small_experiment("block_diffusion", "decoder_only")
+    for text, options, match in (
+        (
+            "a[MASK]",
+            Options(block_length=2),
+            r"--block_length does not apply .* was trained on blocks of 4 tokens: remove",
+        ),
+        ("a" * 20 + "[MASK]", Options(), r"--prompt has 21 tokens, .* half of data.inputs_length=40 allows 20"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            read_texts(experiment, [NamedText(text, "--prompt")], options)
+    [read], _ = read_texts(experiment, [NamedText("a" * 19 + "[MASK]", "--prompt")], Options())
+    assert len(read) == 20
+    prompting, text = experiment.denoisers[0].objective.prompting, np.arange(40, 50, dtype=np.int32)
+    assert (
+        prompting.demonstration(text, None, experiment.vocab)[0].tolist()
+        == [*range(40, 48)] + [experiment.vocab.mask] * 2
+    )
 
 
 def test_what_is_hidden_again_is_filled_in_by_the_same_step(seen):

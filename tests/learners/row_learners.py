@@ -14,7 +14,7 @@ def batch_of(experiment, rows=8):
     windows = random_windows(experiment, rows, same_keys=False)
     # Rows of different lengths.
     lengths = np.random.default_rng(1).integers(3, windows.lengths + 1)
-    windows = windows._replace(lengths=lengths, steps=np.full(rows, 3))
+    windows = windows._replace(lengths=lengths, row_steps=np.full(rows, 3))
     return jax.tree.map(jax.numpy.asarray, experiment.collate(windows, rows))
 
 

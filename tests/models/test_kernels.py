@@ -34,7 +34,7 @@ ENCODER = np.stack([segments(3, 17, row=37), segments(36, row=37)])  # segment 2
 ONE = np.stack([segments(60), segments(129)])  # one segment in a row
 ONE_ENCODER = np.stack([segments(21, row=37), segments(36, row=37)])
 PREFIX = np.random.default_rng(1).random(PACKED.shape) < 0.3
-ORDER = np.random.default_rng(2).integers(0, 4, PACKED.shape)
+ORDER = np.random.default_rng(2).integers(-3, 4, PACKED.shape)
 on_one_device = lambda function, *_: function  # noqa: E731
 ROWS = {  # segments of queries and of keys, and the other arguments of the mask
     "causal": (PACKED, PACKED, {"causal": True}),
@@ -63,7 +63,9 @@ def mask_by_definition(name):
     visible = (queries[:, :, None] == keys[:, None]) & (keys[:, None] > 0)
     if options["causal"]:
         visible &= np.tri(queries.shape[1], dtype=bool) | (PREFIX[:, None] if name == "prefix" else False)
-    return visible & (ORDER[:, None] <= ORDER[:, :, None]) if name == "order" else visible
+    query, key = ORDER[:, :, None], ORDER[:, None]
+    in_order = (key >= 0) & np.where(query < 0, key < -query, key <= query) | (key == query)
+    return visible & in_order if name == "order" else visible
 
 
 def inputs(name, with_bias):

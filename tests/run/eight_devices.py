@@ -83,6 +83,7 @@ CASES = {
     "tensor; packed rows": ("clm", "decoder_only", {}, {"mesh__tensor": 2}),
     "fsdp; cross-attention": (SPANS, "encoder_decoder", {}, {"mesh__fsdp": 2}),
     "attention order": ("unilm", "encoder_only", {}, {}),
+    "blocks": ("block_diffusion", "decoder_only", {}, {"mesh__fsdp": 2}),
     "denominators": ("masked_diffusion:bernoulli", "encoder_only", {}, {"mesh__fsdp": 2}),
     "annealed attention": ("hybrid", "decoder_only", ANNEALED, {"mesh__fsdp": 2}),
     "multi_token_prediction": ("multi_token_prediction", "decoder_only", DROPOUT, WHOLE_BATCH),

@@ -32,6 +32,7 @@ FAMILIES = {  # config -> architecture
     "fim": "decoder_only",
     "sft": "decoder_only",
     "teacherless": "decoder_only",
+    "block_diffusion": "decoder_only",
     "prefix_lm": "encoder_decoder",
     "span_corruption": "decoder_only",
     "iid_denoising": "encoder_decoder",
@@ -142,6 +143,26 @@ def test_masks_are_filled_in_until_one_is_wrong(order, passes, model_of, monkeyp
     assert calls[1:] == [[2] * 8, [1] * 7][: passes - 1]  # the wrong letter is the second one from both ends
 
 
+def test_a_model_of_blocks_reads_the_true_tokens_of_earlier_blocks(model_of, monkeypatch):
+    """In every order: the oracle knows the answers from texts whose earlier blocks have no mask, and no other mask."""
+    model, corpora = model_of("block_diffusion", "decoder_only")
+    vocab, tokenizer = model.experiment.vocab, model.experiment.tokenizer
+    answer_of = {prompt: answer for prompt, answer, _ in make_task(TASK).test()}
+
+    def probabilities(experiment, params, texts, *, batch_size):
+        for text in texts:
+            prompt = next(prompt for prompt in answer_of if tokenizer.decode(text[:-1]).startswith(prompt))
+            hidden, places = tokenizer.encode(prompt + answer_of[prompt]), np.flatnonzero(text == vocab.mask)
+            known = places // 4 == places[0] // 4
+            found = np.zeros((len(places), vocab.size), np.float32)
+            found[np.arange(len(places)), np.where(known, hidden[places], vocab.content_start)] = 0.5 + places / 100
+            yield found
+
+    monkeypatch.setattr(exact_match, "mask_probabilities", probabilities)
+    for order in ("once", "margin", "random"):
+        assert ExactMatch(order=order).measure(model, corpora)["exact_match"] == 1
+
+
 @pytest.mark.parametrize(("config", "architecture"), [("clm", "decoder_only"), ("prefix_lm", "encoder_decoder")])
 def test_an_answer_is_right_if_and_only_if_greedy_decoding_writes_it(config, architecture, model_of):
     model, corpora = model_of(config, architecture)
@@ -167,7 +188,7 @@ def test_every_family_of_objectives_is_scored(config, model_of):
     check_probe(ExactMatch(), model.experiment)
     found = ExactMatch().measure(model, corpora)
     assert found["instances"] == 9 and 0 <= found["exact_match"] <= 1 and found["groups"] == {}
-    assert ("order" in found) == (FAMILIES[config] == "encoder_only" or config == "teacherless")
+    assert ("order" in found) == (FAMILIES[config] == "encoder_only" or config in ("teacherless", "block_diffusion"))
     assert found.get("order", "margin") == ("once" if config == "teacherless" else "margin")
     assert found["denoiser"] == {"ul2": "s"}.get(config, found["denoiser"])
 

@@ -10,6 +10,7 @@ from evaluation.probes import PROBES
 from objectives import bart, denoisers_of, fim
 from objectives.algebra.infilling import Cover
 from objectives.bart import BART
+from objectives.block_diffusion import BlockDiffusion
 from objectives.denoising import Denoising
 from objectives.fim import FIM
 from objectives.in_place import InPlace
@@ -60,8 +61,8 @@ def examples_of_training(objective, start, stop, monkeypatch):
         return examples.inputs.tokens[0, : examples.inputs.lengths[0]], np.zeros(0, np.int32)
     elif isinstance(objective, InPlace):
         columns = {"prompt_lengths": np.array([start])} if "prompt_lengths" in objective.extra_columns else {}
-        if columns and stop < len(TEXT):
-            return None  # responses are hidden, not texts in the middle
+        if (columns or isinstance(objective, BlockDiffusion)) and stop < len(TEXT):
+            return None  # responses are hidden, not texts in the middle; blocks do not read what is after them
         monkeypatch.setattr(type(objective), "select", lambda *args, **columns: (is_hidden[None], None))
         examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB, **columns)
         return examples.inputs.tokens[0], np.zeros(0, np.int32)
@@ -109,6 +110,7 @@ FITS = {  # config -> the probes that fit, where it differs from its objective's
     "clm_then_mlm:clm_100": "continuation exact_match minimal_pairs",
     "masked_diffusion": "exact_match infilling minimal_pairs pseudo_log_likelihood",
     "masked_diffusion:response": "exact_match",
+    "block_diffusion": "exact_match",
     "prefix_lm": "continuation exact_match minimal_pairs",
     "fim": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "span_corruption": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",

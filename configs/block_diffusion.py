@@ -1,0 +1,34 @@
+"""Block diffusion (Arriola et al. 2025, BD3-LM) on a decoder: blocks from left to right, masked diffusion within each.
+
+    python -m train.main --config=configs/block_diffusion.py
+    python -m train.main --config=configs/block_diffusion.py:next --config.train.init_from=runs/clm
+    python -m train.main --config=configs/block_diffusion.py --config.model.architecture=encoder_only
+
+A row has two copies of a text, so data.inputs_length is twice that of configs/clm.py: with as many rows, a step reads
+as many tokens of text as CLM's, at about twice the cost. `bits_per_byte` of the evaluation is the bound on the bits of
+the text, which compares with that of configs/clm.py and configs/masked_diffusion.py.
+
+Sizes: those of configs/clm.py. Variants, by the tokens of a block: block_4 (default), block_1, block_16; next predicts
+a token where the token before it is read, as CLM does, in blocks of 4.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base, clm
+
+_BLOCKS = dict(name="block_diffusion", block_length=4, alignment="same")
+VARIANTS = {
+    "block_4": _BLOCKS,
+    "block_1": _BLOCKS | dict(block_length=1),
+    "block_16": _BLOCKS | dict(block_length=16),
+    "next": _BLOCKS | dict(alignment="next"),
+}
+
+
+def get_config(preset: str = "tiny") -> ConfigDict:
+    """Returns the experiment at a preset."""
+    size, variant = base.split_preset(preset, clm.SIZES, VARIANTS)
+    config = clm.get_config(size)
+    config.objective = ConfigDict(VARIANTS[variant])
+    config.data.inputs_length *= 2
+    return config

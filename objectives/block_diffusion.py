@@ -1,0 +1,91 @@
+"""Block diffusion of text: blocks from left to right, masked diffusion within each block."""
+
+import dataclasses
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+
+from contract import rng
+from contract.errors import ConfigError
+from objectives.algebra.noise import valid_positions
+from objectives.in_place import InPlace
+from objectives.objective import OutputLengths
+from objectives.prompting import FillBlocks
+from objectives.rows.clean_copies import block_numbers
+
+_COUNT = 3  # tag of keys; `mask_selected` uses 1 and 2
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockDiffusion(InPlace):
+    """Masked diffusion of each block of a text, given the clean blocks before it (BD3-LM: Arriola et al. 2025, arXiv
+    2503.09573).
+
+    Of the m tokens of a block k are hidden, k uniform in 1..m, independently in each block, with the loss weight m / k.
+    The denominator of a text's loss is its length. So the expected loss is the sum of the blocks' any-order bounds, as
+    in objectives/masked_diffusion.py, and bounds the negative log-likelihood: with one block it is masked diffusion's,
+    and with blocks of one token the chain rule from left to right.
+
+    A row has the noisy copy of a text and then a clean copy, twice the text's length (objectives/rows/clean_copies.py),
+    so one pass predicts all blocks. Blocks start with the text: with data.documents="pack" or "split" with each
+    document. The last block may be shorter.
+
+    block_length: tokens of a block.
+    alignment: "same": a token is predicted at its own position. "next": where the token before it is read, as by a
+        causal language model; for the first token of a block this is the clean token before it. With block_length=1 no
+        mask is read, and the loss is that of CLM with the same parameters.
+
+    Every token of the window may be hidden, EOS too, since a causal language model predicts EOS too.
+
+    Deviations: BD3-LM hides each token with a probability t, with the weight 1 / t, and searches for bounds of t that
+    lower the variance of the loss; the exact number k has none of this variance, and k covers 1..m.
+    """
+
+    block_length: Annotated[int, "[1, 2**24]"]
+    alignment: Literal["same", "next"]
+
+    byte_metric: ClassVar[str] = "bits_per_byte"  # the bound, of the text in its order, with the EOS of documents
+    has_attention_order: ClassVar = True
+    has_blocks: ClassVar = True
+
+    @property
+    def shifted(self):
+        return self.alignment == "next"
+
+    @property
+    def prompting(self):
+        return FillBlocks(shifted=self.shifted, block_length=self.block_length)
+
+    def check_window(self, length, field):
+        if self.block_length > length:
+            raise ConfigError(
+                f"{field}.block_length={self.block_length} is longer than a window of {length} tokens, half of a row: "
+                f"set it to {length} or less, or data.inputs_length to {2 * self.block_length} or more"
+            )
+
+    def output_lengths(self, raw):
+        return OutputLengths(2 * raw, np.zeros_like(raw), 2 * raw)
+
+    def corrupt(self, tokens, lengths, keys, vocab, **columns):
+        examples = super().corrupt(tokens, lengths, keys, vocab, **columns)
+        blocks = block_numbers(tokens.shape[1], self.block_length)
+        return examples._replace(blocks=np.broadcast_to(blocks, tokens.shape))
+
+    def select(self, text, keys, vocab, **columns):
+        num_examples, width = text.tokens.shape
+        num_blocks = -(-width // self.block_length)
+        size = min(self.block_length, width)
+        padded = valid_positions(text.lengths, num_blocks * size).reshape(-1, size)
+        of_blocks = rng.bits(rng.fold_in(keys, _COUNT), num_blocks).ravel()  # a key for each block
+        lengths = padded.sum(axis=1)
+        k = rng.integers(of_blocks, np.minimum(lengths, 1), lengths)
+        selected = rng.choose_mask(rng.fold_in(of_blocks, _COUNT), padded, k)
+        weights = selected * (lengths / np.maximum(k, 1)).astype(np.float32)[:, None]
+        shape = num_examples, num_blocks * size
+        return selected.reshape(shape)[:, :width], weights.reshape(shape)[:, :width]
+
+    def most_scored(self, raw):
+        return raw
+
+    def expected(self):
+        return {"masked": 1.0, "random": 0.0, "kept": 0.0}  # the share of a block of m tokens is (m + 1) / (2 m)
