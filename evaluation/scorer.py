@@ -64,6 +64,7 @@ class Example(NamedTuple):
     targets_start: np.ndarray
     hidden: np.ndarray
     in_place: bool
+    prompting: FillMasks | None = None  # of the denoiser, where it fills in masks
 
 
 class Scores(NamedTuple):
@@ -249,8 +250,9 @@ def hide(denoiser: Denoiser, text: np.ndarray, start: int, stop: int, vocab: Voc
     laid_out = denoiser.objective.prompting.hide(text, start, stop, vocab)
     assert laid_out is not None, denoiser.name
     mode = [vocab.mode(denoiser.mode)] if denoiser.mode else []
-    in_place = isinstance(denoiser.objective.prompting, FillMasks)
-    return Example(np.array([*mode, *laid_out.inputs], np.int32), laid_out.targets_start, text[start:stop], in_place)
+    prompting = denoiser.objective.prompting if isinstance(denoiser.objective.prompting, FillMasks) else None
+    inputs = np.array([*mode, *laid_out.inputs], np.int32)
+    return Example(inputs, laid_out.targets_start, text[start:stop], prompting is not None, prompting)
 
 
 def find_denoiser(experiment: Experiment, side: Side, mode: str | None) -> Denoiser | None:
@@ -317,7 +319,7 @@ def batch_of(experiment: Experiment, examples: list[Example], shape: _Shape, row
     examples = examples + [examples[-1]] * (rows - len(examples))
     inputs = to_sequences([example.inputs for example in examples])
     if examples[0].in_place:
-        batch = masked_rows(experiment, inputs, shape.inputs)
+        batch = masked_rows(experiment, inputs, shape.inputs, examples[0].prompting)
     else:
         targets = to_sequences([np.concatenate([example.targets_start, example.hidden]) for example in examples])
         batch = lay_out_rows(experiment, InputsTargets(inputs, targets), shape.inputs, shape.targets)

@@ -85,7 +85,7 @@ def masked_batch(experiment: Experiment, texts: Sequence[np.ndarray]) -> Batch:
     laid_out = [prompting.lay_out(text, experiment.vocab).inputs for text in texts]
     orders = [attention_order(experiment, inputs[None]) for inputs in laid_out]
     order = None if orders[0] is None else to_sequences([of_text[0] for of_text in orders]).tokens
-    return masked_rows(experiment, to_sequences(laid_out), experiment.data.inputs_length, order)
+    return masked_rows(experiment, to_sequences(laid_out), experiment.data.inputs_length, prompting, order)
 
 
 def masks_prompting(experiment: Experiment) -> FillMasks:
@@ -104,24 +104,31 @@ def attention_order(experiment: Experiment, tokens: np.ndarray) -> np.ndarray | 
     return prompting.attention_order(tokens) if has_one_pattern else None
 
 
-def masked_rows(experiment: Experiment, inputs: Sequences, length: int, order: np.ndarray | None = None) -> Batch:
+def masked_rows(
+    experiment: Experiment,
+    inputs: Sequences,
+    length: int,
+    prompting: FillMasks | None = None,
+    order: np.ndarray | None = None,
+) -> Batch:
     """Returns a batch of rows of `length` positions, one for each of `inputs`, laid out and with masks to predict.
 
     The targets are the inputs: what the masks hide is not known here. A clean copy of a text in blocks, which is behind
-    it in its row, has these masks too. order: the attention order, int32 [E, W].
+    it in its row, has these masks too.
+
+    prompting: of the denoiser that laid out `inputs`; None: rows without masks, which are read in both directions.
+    order: the attention order, int32 [E, W].
     """
     tokens, vocab, num_rows = inputs.tokens, experiment.vocab, len(inputs.lengths)
     token_types = np.zeros_like(tokens) if experiment.model.num_token_types else None
-    promptings = [denoiser.objective.prompting for denoiser in experiment.denoisers]
-    of_masks = [each for each in promptings if isinstance(each, FillMasks)]
-    shifted = np.full(num_rows, any(each.shifted for each in of_masks))
-    causal = np.full(num_rows, any(each.causal for each in of_masks))
+    shifted = np.full(num_rows, prompting is not None and prompting.shifted)
+    causal = np.full(num_rows, prompting is not None and prompting.causal)
     hidden = tokens == vocab.mask
     examples = Masked(
         inputs, tokens, hidden, token_types=token_types, attention_order=order, shifted=shifted, causal=causal
     )
-    if block_length := masks_prompting(experiment).block_length:
-        blocks = np.broadcast_to(block_numbers(tokens.shape[1], block_length), tokens.shape)
+    if prompting is not None and prompting.block_length:
+        blocks = np.broadcast_to(block_numbers(tokens.shape[1], prompting.block_length), tokens.shape)
         examples = examples._replace(blocks=blocks)
     shape = RowShape(experiment.model.architecture, length, 0, 1)
     place = layout.decoder_only if experiment.model.has_decoder else layout.encoder_only
@@ -178,8 +185,9 @@ class Unmasking:
       steps: of about equally many masks of a block; 0: one mask in each step.
       block_length: how many masks are a block. Blocks are filled in from left to right (semi-autoregressive decoding of
         Arriola et al. 2025, arXiv 2503.09573, and LLaDA); 0: all masks are one block.
-      remask: the probability that a token which was filled in, in this block, is hidden again before the next step (the
-        capped schedule of ReMDM, Wang et al. 2025, arXiv 2503.00307). That step fills in so many more.
+      remask: the probability that a token which was filled in, in this block, is hidden again before the next step, at
+        most the masks that are left after the step by the tokens that are filled in before it (the capped schedule of
+        ReMDM, Wang et al. 2025, arXiv 2503.00307). That step fills in so many more, and the last step hides none.
       temperature: of the draws; 0: the likeliest token.
       trained_on: tokens of a block of the text, which the model was trained on (FillMasks.block_length). The masks of a
         block of the text are then a block; 0: as `block_length` says.
@@ -264,7 +272,8 @@ def _steps(
             hidden = block[text[block] == mask]
             count = -(-len(hidden) // steps_left)
             is_filled = text[block] != mask
-            again = block[is_filled & (random.random(len(block)) < unmasking.remask)]
+            share = min(unmasking.remask, (len(hidden) - count) / max(is_filled.sum(), 1))  # ReMDM's cap
+            again = block[is_filled & (random.random(len(block)) < share)]
             text[again] = mask
             probabilities_MxV = (yield False)[: len(hidden) + len(again)]  # the masks of later blocks come behind
             chosen = first_masks(probabilities_MxV, unmasking.order, count + len(again), random)
@@ -318,4 +327,5 @@ def _probabilities(
     transformer = bind(config, params)
     states_BxMxD = jnp.take_along_axis(transformer.hidden(batch), positions_BxM[..., None], axis=1)
     logits_BxMxV = transformer.logits(states_BxMxD)
-    return jax.nn.softmax(jnp.where(allowed_tokens(vocab, config.vocab_size), logits_BxMxV, -jnp.inf), axis=-1)
+    allowed_V = allowed_tokens(vocab, config.vocab_size) & (jnp.arange(config.vocab_size) != vocab.mask)
+    return jax.nn.softmax(jnp.where(allowed_V, logits_BxMxV, -jnp.inf), axis=-1)

@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -60,13 +60,24 @@ class Options:
             raise ConfigError(f"--top_p={self.top_p} must be above 0 and at most 1 (all tokens)")
         if not 0 <= self.remask < 1:
             raise ConfigError(f"--remask={self.remask} must be 0 or more, and below 1")
-        if self.order == "once" and (self.steps > 1 or self.remask > 0):
-            name = "steps" if self.steps > 1 else "remask"
-            raise ConfigError(f"--order=once fills in all masks in one step: remove --{name}, or choose another order")
+        if self.order is not None and self.order not in get_args(Order):
+            raise ConfigError(f"--order={self.order} must be one of {', '.join(get_args(Order))}")
         if self.num_samples > 1 and self.temperature == 0:
             raise ConfigError(
                 f"--num_samples={self.num_samples} with --temperature=0 are all the same: set --temperature above 0"
             )
+
+    def check_steps(self, order: Order) -> None:
+        """Raises ConfigError for a field that has no effect in the steps in which masks are filled in."""
+        if order == "once":
+            given = {"steps": self.steps > 1, "block_length": self.block_length > 0, "remask": self.remask > 0}
+            for name in (name for name, is_given in given.items() if is_given):
+                raise ConfigError(
+                    f"--order=once fills in all masks in one step: remove --{name}, or set another --order"
+                )
+        if self.remask and 1 in (self.steps, self.block_length):
+            one = "steps" if self.steps == 1 else "block_length"
+            raise ConfigError(f"--remask has no effect with --{one}=1, in whose only step no mask was filled in before")
 
     def check_applies(self, without_effect: Collection[str], what: str) -> None:
         """Raises ConfigError for a field of `without_effect` that is set. what: the model does, for the message."""
@@ -133,6 +144,7 @@ def read_texts(
         raise ConfigError("some prompts have masks and others have none, and this run's model answers both: split them")
     if to_masks[0]:
         options.check_applies(_TEXT_OPTIONS, "fills in masks")
+        options.check_steps(options.order or masks_prompting(experiment).order)
         if trained_on := masks_prompting(experiment).block_length:
             options.check_applies(("block_length",), f"was trained on blocks of {trained_on} tokens")
         return [read_masked_prompt(experiment, text, where, options.max_tokens) for text, where in texts], []

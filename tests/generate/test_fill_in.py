@@ -131,11 +131,15 @@ def test_prompts_of_a_model_of_blocks():
     )
 
 
-def test_what_is_hidden_again_is_filled_in_by_the_same_step(seen):
+def test_what_is_hidden_again_is_filled_in_by_the_same_step_and_the_last_step_hides_none(seen):
     assert fill([[MASK] * 64 + [7]], order="random", steps=4, remask=0.25) == [[place % 4 for place in range(64)] + [7]]
     masks = [texts[0].count(MASK) for texts in seen]
-    assert len(masks) == 4 and masks[0] == 64
-    assert all(least < count < least + 24 for count, least in zip(masks[1:], (48, 32, 16), strict=True))
+    assert len(masks) == 4 and masks[0] == 64 and masks[3] == 16
+    assert all(least < count < least + 20 for count, least in zip(masks[1:3], (48, 32), strict=True))
+    seen.clear()
+    fill([[MASK] * 64], order="random", steps=4, remask=0.99)
+    # 16, 32 and 48 tokens are filled in before, and 32, 16 and 0 masks are left after: at most 1, 1/2 and none again.
+    assert [texts[0].count(MASK) for texts in seen][3] == 16 and seen[1][0].count(MASK) >= 62
 
 
 @pytest.mark.parametrize("options", [{}, {"block_length": 2}, {"order": "margin"}])

@@ -61,6 +61,7 @@ INVALID_COMMANDS = {
     "step": ("clm", "a", ["--step=7"], "no checkpoint of step 7"),
     "remask 1": ("mlm", "a[MASK]", ["--remask=1"], "--remask=1.0 must be 0 or more, and below 1"),
     "one step in all": ("mlm", "a[MASK]", ["--order=once", "--steps=4"], "all masks in one step: remove --steps"),
+    "remask of one step": ("mlm", "a[MASK]", ["--steps=1", "--remask=0.5"], "--remask has no effect with --steps=1"),
     "blocks of a continuation": ("clm", "a", ["--block_length=4"], "--block_length does not apply.*remove it"),
     "no mask": ("mlm", "a", [], r"--prompt has no \[MASK\]"),
     "too long for masks": ("mlm", "[MASK]" * 47, [], "has 49 tokens.*data.inputs_length=48"),
