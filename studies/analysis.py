@@ -27,6 +27,7 @@ _SCORED_BY = re.compile(
     r"|decoder_start_token|inputs_length|targets_length|documents|examples_per_row|packing|on_unusable)"
 )
 _DOCUMENTS = 1.96  # standard errors of an interval over documents, of which there are many
+_AS = ", as "  # between the name of a floor and the first of the variants that have it
 NO_PRETRAINING = "no pre-training"  # the floor of Results.scratch
 
 Kind = Literal["better", "worse", "no significant difference", "no better than a floor", "no test"]
@@ -109,14 +110,14 @@ class Measured:
 
     @property
     def nothing_follows(self) -> str:
-        """Why no difference says anything; "" if one may."""
+        """Why no difference of this measure says anything; "" if one may."""
         if self.baseline not in self.at_floor:
             return ""
         measured = {variant for variant, values in self.values.items() if values}
         if measured <= self.at_floor.keys():
             floors = " and ".join(dict.fromkeys(self.at_floor.values()))
-            return f"no variant is better than {floors} in `{self.name}`"
-        return f"the baseline `{self.baseline}` is no better than {self.at_floor[self.baseline]} in `{self.name}`"
+            return f"no variant is better than {floors}"
+        return f"the baseline `{self.baseline}` is no better than {self.at_floor[self.baseline]}"
 
 
 def analyse(results: Results) -> list[Measured]:
@@ -168,7 +169,8 @@ def _measured(results: Results, name: str, families: int) -> Measured:
         if counts and not _succeeds(summarize_floor(value).mean or 0.0, fields):
             continue
         better = better_than_floor(values, value, fields["better"])
-        at_floor = {one: floor for one in variants if values[one] and one not in better} | at_floor
+        kind = floor.partition(_AS)[0]
+        at_floor = {one: kind for one in variants if values[one] and one not in better} | at_floor
     return Measured(
         name=name,
         fields=fields,
@@ -216,7 +218,7 @@ def _floors(results: Results, name: str) -> list[tuple[str, float | Values, list
                 of_floor.append((value, variants := []))
             variants.append(variant)
     named = [
-        (floor if len(of_floor) == 1 else f"{floor}, as {variants[0]}", value, variants)
+        (floor if len(of_floor) == 1 else f"{floor}{_AS}{variants[0]}", value, variants)
         for floor, of_floor in found.items()
         for value, variants in of_floor
     ]

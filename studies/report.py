@@ -123,7 +123,11 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
     useless = [measure for measure in compared if measure.nothing_follows]
     if useless:
         where = "Nothing follows" if len(useless) == len(compared) else "Nothing follows from some measures"
-        said.append(f"**{where}: {'; '.join(measure.nothing_follows for measure in useless)}.**")
+        names: dict[str, list[str]] = {}
+        for measure in useless:
+            names.setdefault(measure.nothing_follows, []).append(f"`{measure.name}`")
+        reasons = [f"{why} in {', '.join(of)}" for why, of in names.items()]
+        said.append(f"**{where}: {'; '.join(reasons)}.**")
     said.append(f"{complete} of {complete + len(results.problems)} runs are complete.")
     if results.study.seeds < _USUAL_SEEDS:
         said.append(

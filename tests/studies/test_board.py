@@ -113,7 +113,7 @@ def test_equal_studies_give_an_equal_page_in_place_of_the_old_one(folder, tmp_pa
         (
             {"floor": 1.0},
             "**Nothing follows from some measures: no variant is better than unigram in `loss`.**",
-            "| nothing follows: no variant is better than unigram in `loss` | none |",
+            "| nothing follows: no variant is better than unigram | none |",
         ),
     ],
 )
