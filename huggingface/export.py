@@ -26,6 +26,7 @@ from huggingface.folder import WeightsDtype, write_json, write_weights
 from huggingface.importing import KEPT_OPTIONS
 from models.parameters import Params
 from objectives import Denoiser
+from objectives.prompting import FillMasks
 from run.corpus import describe_corpus
 from run.restore import load_experiment, load_params, reading_mesh
 from workdir.workdir import Workdir
@@ -97,6 +98,8 @@ class Exporter:
         params: the run's, or their shapes. Raises ConfigError if no class of `transformers` can hold the run's model,
         or if the class has no place for some of the parameters.
         """
+        for denoiser in self.experiment.denoisers:
+            _check_rows(denoiser, self.experiment)
         folders = folders_of(self.experiment.learner, params)
         carried = {module for folder in folders.values() for module in folder.params}
         if "generator" in folders:  # whose parameters are in a folder of their own, or not exported
@@ -199,6 +202,22 @@ class Exporter:
         return self.workdir.imported().get("folders", {}).get(part, {})
 
 
+def _check_rows(denoiser: Denoiser, experiment: Experiment) -> None:
+    """Raises ConfigError for rows of a denoiser that fills in masks as no class of transformers reads them."""
+    prompting = denoiser.objective.prompting
+    if not isinstance(prompting, FillMasks) or prompting.causal:
+        return
+    why = ""
+    if experiment.model.has_decoder:
+        why = "has rows that a decoder reads in both directions"
+    elif prompting.shifted:
+        why = "predicts a token where the token before it is read"
+    elif prompting.block_length:
+        why = "has rows with a second copy of their text"
+    if why:
+        raise ConfigError(f"the objective {denoiser.name} {why}, which no class of transformers does: it has no export")
+
+
 def around_text(experiment: Experiment) -> AroundText:
     """Returns the ids that rows of training have before and after a text, which the exported tokenizer adds.
 
@@ -207,7 +226,9 @@ def around_text(experiment: Experiment) -> AroundText:
     """
     vocab, model = experiment.vocab, experiment.model
     if not model.has_decoder:
-        return (vocab.cls,), (vocab.sep,)
+        promptings = [denoiser.objective.prompting for denoiser in experiment.denoisers]
+        has_ends = not all(isinstance(prompting, FillMasks) and not prompting.has_ends for prompting in promptings)
+        return ((vocab.cls,), (vocab.sep,)) if has_ends else ((), ())
     ends = [_end_of_prompt(denoiser, experiment) for denoiser in experiment.denoisers if denoiser.objective.prompting]
     from_the_end = zip(*(reversed(end) for end in ends), strict=False)
     common = itertools.takewhile(lambda ids: len(set(ids)) == 1, from_the_end)

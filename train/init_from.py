@@ -216,10 +216,12 @@ def _check_arrays(
     differing = [name for name in here if not fits(name)] + [name for name in there if name not in used]
     if differing:
         name, types_here, types_there = differing[0], array_types(here), array_types(there)
+        remedy = "set the fields of model as there"
+        if name.startswith("token_type_embedder/"):  # sentence types, which NSP and SOP need
+            remedy = f"set model.num_token_types={here[name].shape[0] if name in here else 0} in the earlier run"
         raise ConfigError(
             f"{origin.where}: {name} is {types_there.get(names.get(name, name), 'missing')} in that {origin.kind} and "
-            f"{types_here.get(name, 'missing')} here, and {len(differing) - 1} more arrays differ: copy the fields of "
-            "model from there"
+            f"{types_here.get(name, 'missing')} here, and {len(differing) - 1} more arrays differ: {remedy}"
         )
 
 

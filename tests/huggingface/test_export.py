@@ -19,7 +19,7 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from generate import __main__ as generate
 from generate.sample import readable
-from huggingface.export import around_text
+from huggingface.export import Exporter, around_text
 from huggingface.folder import open_folder
 from models.parameters import array_types
 from run.restore import load_experiment, load_params
@@ -246,3 +246,28 @@ def test_a_classifier_that_no_class_holds_is_one_line(tmp_path):
     run = classifier_run(tmp_path, "decoder_only")
     with pytest.raises(ConfigError, match=r"objective.pooling='position' with model.architecture='decoder_only': "):
         run_export(f"--workdir={run}", f"--out={tmp_path / 'out'}")
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "overrides", "message"),
+    [
+        (
+            "masked_diffusion",
+            "encoder_only",
+            {"objective__alignment": "next"},
+            "predicts a token where the token before",
+        ),
+        ("hybrid", "decoder_only", {}, "mntp has rows that a decoder reads in both directions, which no class of"),
+        ("mlm", "decoder_only", CAUSAL, "mlm has rows that a decoder reads in both directions"),
+    ],
+)
+def test_rows_that_no_class_reads_are_named(name, architecture, overrides, message, corpus):
+    experiment = make_experiment(small_config(name, architecture, **text_fields(corpus), **overrides))
+    with pytest.raises(ConfigError, match=message):
+        Exporter(None, experiment, "float32").folders(experiment.params_shapes)
+
+
+def test_the_tokenizer_of_masked_diffusion_adds_nothing_around_a_text(corpus):
+    experiment = make_experiment(small_config("masked_diffusion", "encoder_only", **text_fields(corpus)))
+    assert around_text(experiment) == ((), ())
+    assert around_text(make_experiment(small_config("mlm", "encoder_only", **text_fields(corpus)))) != ((), ())
