@@ -94,7 +94,7 @@ def test_classification_starts_with_the_transformer_of_other_learners(corpus, tm
         ),
         (
             {"name": "prefix_lm", "architecture": "encoder_decoder"},
-            r"train.init_from=.* more arrays differ: copy the fields of model",
+            r"train.init_from=.* more arrays differ: set the fields of model as there",
         ),
     ],
 )
