@@ -213,7 +213,7 @@ def test_runs_are_written_as_the_class_that_holds_their_model(name, architecture
         ), r"data.bidirectional_inputs=True: LlamaForCausalLM of transformers has False"),
         ("span_corruption", "encoder_decoder", dict(model__share_stacks=True),
          r"model.share_stacks=True: T5ForConditionalGeneration of transformers has False"),
-        ("classification", "encoder_only", {}, r"ClassificationLearner trains no language model"),
+        ("classification", "encoder_only", {}, r"model\.\w+=.*ForSequenceClassification of transformers has"),
     ],
 )  # fmt: skip
 def test_runs_whose_model_no_class_holds_are_refused_with_the_field(name, architecture, overrides, message):
