@@ -8,8 +8,9 @@ A row has two copies of a text, so data.inputs_length is twice that of configs/c
 as many tokens of text as CLM's, at about twice the cost. `bits_per_byte` of the evaluation is the bound on the bits of
 the text, which compares with that of configs/clm.py and configs/masked_diffusion.py.
 
-Sizes: those of configs/clm.py. Variants, by the tokens of a block: block_4 (default), block_1, block_16; next predicts
-a token where the token before it is read, as CLM does, in blocks of 4.
+Sizes: small and base of configs/clm.py; the larger ones do not fit its machines with rows of two copies. Variants, by
+the tokens of a block: block_4 (default), block_1, block_16; next predicts a token where the token before it is read, as
+CLM does, in blocks of 4.
 """
 
 from ml_collections import ConfigDict
@@ -25,9 +26,12 @@ VARIANTS = {
 }
 
 
+SIZES = {name: clm.SIZES[name] for name in ("small", "base")}
+
+
 def get_config(preset: str = "tiny") -> ConfigDict:
     """Returns the experiment at a preset."""
-    size, variant = base.split_preset(preset, clm.SIZES, VARIANTS)
+    size, variant = base.split_preset(preset, SIZES, VARIANTS)
     config = clm.get_config(size)
     config.objective = ConfigDict(VARIANTS[variant])
     config.data.inputs_length *= 2

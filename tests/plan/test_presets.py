@@ -9,6 +9,7 @@ import pytest
 
 from cluster.devices import CHIPS
 from configs import machines
+from configs.sizes import DIAL
 from experiment.experiment import make_experiment
 from plan.estimate import Topology, estimate, parse_topology, with_pool
 from run.memory import resolve_memory
@@ -21,9 +22,9 @@ H100 = Topology("h100:1", 1, with_pool(CHIPS["h100"], 0.75), ())
 
 
 def sizes_of(config, *without):
-    """The sizes of configs/<config>.py, without some."""
+    """The sizes of configs/<config>.py, without some, and without those of the dial, which have no machine."""
     variants = getattr(importlib.import_module(f"configs.{config}"), "VARIANTS", {})
-    return [size for size in presets_of(config) if size not in ("tiny", *without, *variants)]
+    return [size for size in presets_of(config) if size not in ("tiny", *DIAL, *without, *variants)]
 
 
 # The variants whose batches or rows differ from those of the first variant.
