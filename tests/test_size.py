@@ -32,7 +32,7 @@ CODE = {
     "experiment": 930,
     "files": 300,
     "generate": 950,
-    "huggingface": 1_660,
+    "huggingface": 1_680,
     "learners": 650,
     "models": 1_380,
     "objectives": 3_320,
