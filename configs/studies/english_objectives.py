@@ -13,8 +13,8 @@ The floor of an accuracy is the same regression on a Transformer with new parame
 pre-training gives no verdict. The floor of BLiMP is chance.
 
 Why this is fair: all variants have one model, optimizer, learning rate, rows and number of raw tokens, and a measure
-scores the same texts of every run. Where it is not fair: span corruption, prefix LM, UL2 and BART have inputs and
-targets in the rows of a decoder, so they spend more FLOPs on the same text; ELECTRA trains a generator too; and mlm_*,
+scores the same texts of every run. Where it is not fair: prefix LM and BART spend more FLOPs on the same text than CLM,
+and span corruption, UL2, MLM and ELECTRA fewer; BART has twice the updates; ELECTRA trains a generator too; and mlm_*,
 electra and masked_diffusion are encoders. BLiMP is by likelihood for models that continue text, and by
 pseudo-likelihood, one token hidden at a time, for the others. The learning rate is not tuned for each objective.
 """

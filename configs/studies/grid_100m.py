@@ -11,10 +11,9 @@ of twelve Llama blocks with the shape of BERT-base, with three seeds.
   continuation    of the objectives that continue text: bits per byte of the second half of a text
 
 Why this is fair: all variants have one model, optimizer, learning rate, rows and number of raw tokens, and a measure
-scores the same texts of every run. Where it is not fair: span corruption, prefix LM and UL2 have inputs and targets in
-the rows of a decoder, so they spend more FLOPs on the same text; ELECTRA trains a generator too; and mlm, electra and
-masked_diffusion are encoders, whose BLiMP is by pseudo-likelihood. The learning rate, GPT-3's for 125M parameters, is
-not tuned for each objective.
+scores the same texts of every run. Where it is not fair: FLOPs on the same text differ (docs/scaling.md); ELECTRA
+trains a generator too; and mlm, electra and masked_diffusion are encoders, whose BLiMP is by pseudo-likelihood. The
+learning rate, GPT-3's for 125M parameters, is not tuned for each objective.
 """
 
 from ml_collections import ConfigDict
