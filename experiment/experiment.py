@@ -393,19 +393,19 @@ def _check_annealing(sections: ExperimentConfig, model: ModelConfig) -> list[str
 
 
 def _check_blocks(denoisers: Sequence[Denoiser], model: ModelConfig, data: DataConfig) -> None:
-    """Raises ConfigError for fields that go by places in the row, where a clean copy is behind each text of blocks."""
+    """Raises ConfigError for fields that read places in a row, where a row has a clean copy after each text."""
     steps = data.attention_annealing_steps
     for denoiser in (each for each in denoisers if each.objective.has_blocks):
-        name, rows = f"{denoiser.field} ({type(denoiser.objective).__name__})", "whose rows have a clean copy of a text"
+        name, rows = f"{denoiser.field} ({type(denoiser.objective).__name__})", "whose rows repeat each text"
         if model.positions == "relative":
             raise ConfigError(
-                f"model.positions='relative' counts distances in a row, and does not go with {name}, {rows} behind it: "
+                f"model.positions='relative' counts distances in a row, and does not go with {name}, {rows}: "
                 "use 'rope' or 'learned'"
             )
         if steps:
             raise ConfigError(
                 f"data.attention_annealing_steps={steps} opens attention to what is later in a row, and does not go "
-                f"with {name}, {rows} behind it: set it to 0"
+                f"with {name}, {rows}: set it to 0"
             )
 
 

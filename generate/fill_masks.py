@@ -71,7 +71,7 @@ def check_row(experiment: Experiment, text: np.ndarray, where: str) -> None:
     """Raises ConfigError for a `text`, ids int32 [n], that is longer than a row of training. where: its name."""
     prompting, length = masks_prompting(experiment), experiment.data.inputs_length
     needed, field = len(prompting.lay_out(text, experiment.vocab).inputs), f"data.inputs_length={length}"
-    if prompting.block_length:  # a clean copy is behind the text
+    if prompting.block_length:  # a clean copy follows the text
         length, field = length // 2, f"half of {field}"
     check_length(needed, length, field, where)
 
@@ -113,8 +113,8 @@ def masked_rows(
 ) -> Batch:
     """Returns a batch of rows of `length` positions, one for each of `inputs`, laid out and with masks to predict.
 
-    The targets are the inputs: what the masks hide is not known here. A clean copy of a text in blocks, which is behind
-    it in its row, has these masks too.
+    The targets are the inputs: what the masks hide is not known here. A clean copy of a text in blocks, which follows
+    the text in its row, has these masks too.
 
     prompting: of the denoiser that laid out `inputs`; None: rows without masks, which are read in both directions.
     order: the attention order, int32 [E, W].
@@ -275,7 +275,7 @@ def _steps(
             share = min(unmasking.remask, (len(hidden) - count) / max(is_filled.sum(), 1))  # ReMDM's cap
             again = block[is_filled & (random.random(len(block)) < share)]
             text[again] = mask
-            probabilities_MxV = (yield False)[: len(hidden) + len(again)]  # the masks of later blocks come behind
+            probabilities_MxV = (yield False)[: len(hidden) + len(again)]  # the masks of later blocks follow
             chosen = first_masks(probabilities_MxV, unmasking.order, count + len(again), random)
             places = block[text[block] == mask][chosen]
             text[places] = _draw(probabilities_MxV[chosen], unmasking.temperature, random)

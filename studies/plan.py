@@ -113,9 +113,10 @@ class VariantPlan:
 
         def trained(plan: VariantPlan) -> tuple:
             runs = [{} if run is None else flatten(run.fields) for run in (plan.start, plan.main)]
+            unread = [unread_fields(run) for run in runs]
             return plan.sweep, [
-                {k: v for k, v in run.items() if not _REPORTING.fullmatch(k) and k not in unread_fields(run)}
-                for run in runs
+                {k: v for k, v in run.items() if k not in of_run and not _REPORTING.fullmatch(k)}
+                for run, of_run in zip(runs, unread, strict=True)
             ]
 
         return trained(self) == trained(other)

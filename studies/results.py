@@ -184,9 +184,10 @@ class Results:
         flags = [flag for command in run.commands for flag in shlex.split(command) if flag.startswith("--workdir=")]
         workdirs = [flag.removeprefix("--workdir=") for flag in flags]
         [workdir, *_] = [one for one in workdirs if Path(one).name == name] or [""]
-        measures = [make_measure(name, self.study.measures[name]) for name in run.values if name in self.study.measures]
-        measured = [command for one in measures if workdir and (command := one.command(workdir))]
-        return [*run.commands, *dict.fromkeys(measured)]
+        of_study = self.study.measures
+        measures = [make_measure(measure, of_study[measure]) for measure in run.values if measure in of_study]
+        commands = dict.fromkeys(measure.command(workdir) for measure in measures if workdir)
+        return [*run.commands, *filter(None, commands)]
 
     @property
     def versions(self) -> dict[str, list[str]]:

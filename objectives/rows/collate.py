@@ -154,7 +154,7 @@ def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray)
 
 
 def _with_fields(part: Examples, names: Set[str]) -> Examples:
-    """The examples with the fields `names`, of which those that are None have the values that None stands for."""
+    """The examples with arrays in the fields `names`: a field that is None becomes an array of its default."""
     if isinstance(part, InputsTargets):
         return part
     missing = {name for name in names & set(part._fields) if getattr(part, name) is None}

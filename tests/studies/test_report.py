@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from configs.studies.base import heldout_loss, published, raw_tokens, study, success_rate, throughput, variant
+from configs.studies.base import heldout_loss, probe, published, raw_tokens, study, success_rate, throughput, variant
 from contract.errors import ConfigError
 from studies.markdown import large, number, probability, text
 from studies.report import write_report
@@ -19,6 +19,7 @@ pytest.importorskip("jinja2")
 
 VALUES = {"base": [2.00, 2.10, 2.20], "good": [1.501, 1.600, 1.699], "other": [2.02, 2.07, 2.21]}
 UNDER_MLM = heldout_loss(config="configs/mlm.py")
+EXACT = probe("exact_match", "exact_match", better="higher", order="once")
 UGLY = "*a* <b> `x` ``` | &lt; [c](d)"
 
 
@@ -330,3 +331,17 @@ def test_the_headline_names_the_code_of_each_run_where_it_differs(tmp_path):
     continued = [dataclasses.replace(run, code="aa+bb", measured_by="bb") for run in same]
     assert "Mixed code" in write_report(dataclasses.replace(results, outcomes=continued), tmp_path).read_text()
     assert "**Mixed code: " in page and "code aa, measured by bb: base-seed0; code aa: base-seed1, base-seed2" in page
+
+
+def test_commands_repeat_the_measures_too():
+    results = make_results({"loss": VALUES, "exact": VALUES}, measures={"loss": UNDER_MLM, "exact": EXACT})
+    training = "python -m train.main --config=configs/clm.py --workdir=study/runs/base-seed0"
+    start = "python -m train.main --config=configs/clm.py --workdir=study/runs/base-seed0-start"
+    run = dataclasses.replace(results.of("base")[0], commands=[start, training])
+    evaluate = "python -m train.evaluate --workdir=study/runs/base-seed0 "
+    assert results.commands_of(run) == [
+        start,
+        training,
+        evaluate + "--config=configs/mlm.py",
+        evaluate + "--probe=exact_match --order=once",
+    ]
