@@ -266,10 +266,10 @@ def use_size(config: ConfigDict, size: str, sizes: dict[str, dict]) -> None:
     """
     if size not in (*DIAL, *sizes):
         raise ValueError(f"unknown preset {size!r}: use {', '.join(map(repr, [*DIAL, *sizes]))}")
-    if size in DIAL:
-        use_dial(config, size)
-    else:
+    if size in sizes:
         config.model.update(sizes[size])
+    elif size not in ("tiny", "s"):
+        use_dial(config, size)
 
 
 def mixture(denoisers: dict[str, dict]) -> dict[str, Any]:

@@ -45,8 +45,6 @@ DIAL = {
 def use_dial(config: ConfigDict, name: str) -> None:
     """Changes a tiny experiment to a size of DIAL: its shape, optimizer.learning_rate and train.batch_size."""
     size = DIAL[name]
-    if size == _TINY:
-        return
     config.model.update(d_model=size.d_model, num_heads=size.num_heads, num_kv_heads=size.num_heads)
     config.model.update(head_dim=size.d_model // size.num_heads, d_ff=2 * size.d_model)
     config.model.num_layers = round(size.layers * config.model.num_layers)

@@ -258,9 +258,11 @@ def make_experiment(
     fields_of_model = model_fields(sections, tasks)
     tokenizer = make_tokenizer(data)  # the first slow step: it may read a large file
     model = make_model_config(fields_of_model, data, vocab_size or tokenizer.vocab.size, denoisers)
-    _check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
-    annealing_warnings = _check_annealing(sections, model)
-    _check_blocks(denoisers, model, data)
+    if not data.append_special_tokens:
+        _check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
+    annealing_warnings = _check_annealing(sections, model) if data.attention_annealing_steps else []
+    if any(denoiser.objective.has_blocks for denoiser in denoisers):
+        _check_blocks(denoisers, model, data)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     batch_spec, heldout_spec, warnings = make_batch_specs(tasks, sections, objective, row_shape, tokenizer.vocab)
     scored = max(most_scored(tasks, spec, row_shape) for spec in (batch_spec, heldout_spec))
@@ -382,7 +384,7 @@ def _check_annealing(sections: ExperimentConfig, model: ModelConfig) -> list[str
         reason = f"needs model.architecture='decoder_only', not {model.architecture!r}"
     elif not model.has_prefix:
         reason = "has no effect, because this objective reads every row causally"
-    if steps and reason:
+    if reason:
         raise ConfigError(f"data.attention_annealing_steps={steps} {reason}: set it to 0")
     if steps > sections.train.assumed_steps:
         return [
@@ -413,8 +415,6 @@ def _check_special_tokens(
     denoisers: Sequence[Denoiser], architecture: Architecture, vocab: Vocab, data: DataConfig
 ) -> None:
     """Raises ConfigError where `vocab` lacks a special token of a denoiser: data.append_special_tokens is False."""
-    if data.append_special_tokens:
-        return
     for denoiser in denoisers:
         roles = denoiser.objective.special_tokens(architecture)
         missing = [GENERAL_NAMES[role] for role in roles if getattr(vocab, role) < 0]

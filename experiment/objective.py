@@ -71,11 +71,17 @@ class ScheduleSteps:
 
 def _with_schedule(cls: type[Objective], fields: Mapping[str, Any], field: str) -> tuple[Objective, Schedule | None]:
     """Returns the objective, with a schedule the one at its end, and the schedule."""
+    if not any(name in {"schedule", "begin_step", "end_step"} or str(name).startswith("final_") for name in fields):
+        return from_mapping(cls, fields, field), None
+    return _scheduled(cls, fields, field)
+
+
+def _scheduled(cls: type[Objective], fields: Mapping[str, Any], field: str) -> tuple[Objective, Schedule | None]:
+    """The same for fields of which some are of a schedule."""
     finals = {name: value for name, value in fields.items() if str(name).startswith("final_")}
     steps = {name: fields[name] for name in ("begin_step", "end_step") if name in fields}
     own = {name: value for name, value in fields.items() if name not in {"schedule", *finals, *steps}}
-    kind = fields.get("schedule", "constant")
-    if kind not in ("constant", "linear"):
+    if (kind := fields.get("schedule", "constant")) not in ("constant", "linear"):
         raise ConfigError(f"{field}.schedule={kind!r} must be one of 'constant', 'linear'")
     initial = from_mapping(cls, own, field)
     if kind == "constant":
@@ -150,8 +156,7 @@ def _make_mixture(fields: Mapping[str, Any], field: str) -> Mixture:
     table = fields.get("denoisers")
     if not isinstance(table, Mapping):
         raise ConfigError(f"{field}.denoisers must be a table of denoisers, as in configs/ul2.py")
-    schedule = fields.get("schedule")
-    is_linear = schedule == "linear"
+    is_linear = (schedule := fields.get("schedule")) == "linear"
     values = {name: value for name, value in fields.items() if name != "denoisers"}
     if "schedule" in fields and schedule not in ("constant", "linear"):
         values = {"mix_by": "example", "schedule": schedule}  # an error of begin_step would not name the cause

@@ -50,8 +50,11 @@ def make_tasks(denoisers: Sequence[Denoiser], data: DataConfig) -> tuple[Denoise
                 f"data.sources.{denoiser.name} has the name of a denoiser, and loss/{denoiser.name} would be the "
                 "metric of both: rename the corpus"
             )
-    if not data.sources:
-        return tuple(denoisers)
+    return _divided(denoisers, data) if data.sources else tuple(denoisers)
+
+
+def _divided(denoisers: Sequence[Denoiser], data: DataConfig) -> tuple[Denoiser, ...]:
+    """Returns a task for each denoiser on each corpus that it reads."""
     totals = {name: _total_weights(denoisers, name) for name in data.sources}
     return tuple(
         dataclasses.replace(
@@ -81,8 +84,15 @@ def check_sources(sections: ExperimentConfig) -> None:
                 f"data.{field}={getattr(data, field)!r} is not read, because data.sources {cause}: set it to "
                 f"{value!r}{instead}"
             )
-    if not data.sources:
-        return check_source(data.source)
+    if data.sources:
+        _check_table(sections)
+    else:
+        check_source(data.source)
+
+
+def _check_table(sections: ExperimentConfig) -> None:
+    """Raises ConfigError for a table of several corpora that cannot work, or fields that do not go with it."""
+    data = sections.data
     for name, source in data.sources.items():
         if not (name.isidentifier() and name.isascii()) or hasattr(ConfigDict(), name):
             raise ConfigError(

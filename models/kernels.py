@@ -115,7 +115,6 @@ def make_attention_fn(
         order_BxL=order_BxL,
         query_offset=0 if query_offset is None else query_offset,
     )
-    scale = config.head_dim**-0.5 if config.scale_attention else 1.0
     per_row_masks = bidirectional_mask is not None or order_BxL is not None
     length = max(mask_Bx1xQxS.shape[2:])
     kernel = "xla"
@@ -126,28 +125,40 @@ def make_attention_fn(
             dot_product_attention,
             mask_Bx1xQxS=mask_Bx1xQxS,
             bias_1xHxQxS=bias_1xHxQxS,
-            scale=scale,
+            scale=_scale(config),
             dropout_rate=config.dropout_rate,
             dropout_broadcast_positions=config.dropout_broadcast_positions,
         )
-    options: dict[str, Any] = {
-        "has_keys_BxQ": mask_Bx1xQxS[:, 0].any(-1),
-        "over_devices": placement().over_devices,
-        "scale": scale,
-    }
+    segment_ids = (query_segment_ids_BxQ, key_segment_ids_BxS)
+    return _fused(kernel, config, segment_ids, mask_Bx1xQxS, bias_1xHxQxS, causal=causal, per_row_masks=per_row_masks)
+
+
+def _scale(config: ModelConfig) -> float:
+    return config.head_dim**-0.5 if config.scale_attention else 1.0
+
+
+def _fused(
+    kernel: str,
+    config: ModelConfig,
+    segment_ids: tuple[Array, Array],
+    mask_Bx1xQxS: Array,
+    bias_1xHxQxS: Array | None,
+    *,
+    causal: bool,
+    per_row_masks: bool,
+) -> AttentionFn:
+    """Returns a fused kernel with the mask and the bias bound. segment_ids: of the queries and of the keys."""
+    has_keys_BxQ, over_devices = mask_Bx1xQxS[:, 0].any(-1), placement().over_devices
+    options: dict[str, Any] = {"has_keys_BxQ": has_keys_BxQ, "over_devices": over_devices, "scale": _scale(config)}
     if kernel == "cudnn":
         if config.one_segment and not per_row_masks:
-            mask_and_bias = lengths_and_bias(query_segment_ids_BxQ, key_segment_ids_BxS, bias_1xHxQxS, config.dtype)
+            mask_and_bias = lengths_and_bias(*segment_ids, bias_1xHxQxS, config.dtype)
         else:
             mask_and_bias = mask_or_bias(mask_Bx1xQxS, bias_1xHxQxS, config.dtype)
         return functools.partial(
             cudnn_attention, mask_and_bias=mask_and_bias, causal=causal and not per_row_masks, **options
         )
-    options |= {
-        "query_segment_ids_BxQ": query_segment_ids_BxQ,
-        "key_segment_ids_BxS": key_segment_ids_BxS,
-        "causal": causal,
-    }
+    options |= dict(zip(("query_segment_ids_BxQ", "key_segment_ids_BxS"), segment_ids, strict=True), causal=causal)
     if kernel == "splash":
         return functools.partial(splash_attention, **options)
     bias_BxHxQxS = None

@@ -83,7 +83,9 @@ class Collator:
         in_all |= {"attention_order"} if any(objective.has_attention_order for objective in objectives) else set()
         in_all |= {"blocks", "positions"} if any(objective.has_blocks for objective in objectives) else set()
         kinds, examples = {type(part) for part in parts}, cast(list[Examples], parts)
-        if len(kinds) > 1 or (in_all and InputsTargets in kinds):
+        if kinds == {InputsTargets} and not in_all:
+            return _interleave(parts, chosen)
+        if InputsTargets in kinds:
             examples = [layout.decoder_examples(part, self.bidirectional_inputs, self.vocab) for part in parts]
         in_some = {name for part in examples for name in part._fields if getattr(part, name) is not None}
         return _interleave([_with_fields(part, in_all | in_some) for part in examples], chosen)
@@ -155,8 +157,7 @@ def extra_columns_of(names: Iterable[str], windows: Windows, chosen: np.ndarray)
 
 def _with_fields(part: Examples, names: Set[str]) -> Examples:
     """The examples with arrays in the fields `names`: a field that is None becomes an array of its default."""
-    if isinstance(part, InputsTargets):
-        return part
+    assert not isinstance(part, InputsTargets)  # `examples` has made them DecoderExamples
     missing = {name for name in names & set(part._fields) if getattr(part, name) is None}
     if not missing:
         return part

@@ -8,7 +8,7 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.vocab import Vocab
 from contract.windows import BatchSpec, Capacity, DocumentHandling, Ramp, WindowSpec
-from objectives.objective import Denoiser, OutputLengths, RowShape
+from objectives.objective import Denoiser, OutputLengths, RowShape, Schedule
 from objectives.rows.packing import plan_cycle, warnings_about
 
 
@@ -42,7 +42,8 @@ def make_batch_spec(
     for denoiser, of_denoiser in zip(denoisers, handling, strict=True):
         warnings += (denoiser.schedule or denoiser.objective).check(denoiser.field)
         _check_supported(denoiser, row_shape, of_denoiser)
-        _check_equal_lengths(denoiser, row_shape)
+        if denoiser.schedule:
+            _check_equal_lengths(denoiser, denoiser.schedule, row_shape)
         if denoiser.mode:
             vocab.mode(denoiser.mode)
     if packing == "planned":
@@ -174,14 +175,12 @@ def _check_plannable(
         )
 
 
-def _check_equal_lengths(denoiser: Denoiser, row_shape: RowShape) -> None:
+def _check_equal_lengths(denoiser: Denoiser, schedule: Schedule, row_shape: RowShape) -> None:
     """Raises ConfigError where examples become longer or shorter during a schedule: windows have one length."""
-    if denoiser.schedule is None:
-        return
     raw = np.arange(1, row_shape.inputs_length + row_shape.targets_length + 1)
     first, last = (np.stack(end.output_lengths(raw)) for end in denoiser.ends)
     if (first != last).any():
-        named = " and ".join(f"{denoiser.field}.final_{name}" for name in denoiser.schedule.fields)
+        named = " and ".join(f"{denoiser.field}.final_{name}" for name in schedule.fields)
         raise ConfigError(
             f"{named} would change the lengths of examples, and with them the windows of the run: set the final value "
             "to the initial one, or change the shares of two denoisers of a mixture instead"
