@@ -16,7 +16,7 @@ def get_study():
     return gym_study(
         __doc__,
         "addition",
-        ("clm", "sft", "mlm_50", "mlm_u"),
+        ("clm", "sft", "mlm_u"),
         measures={
             "carry": exact_match("carry"),
             "no_carry": exact_match("no_carry"),
