@@ -1,6 +1,8 @@
 """The plan of a study: equal budgets, and errors before the first run starts."""
 
 import dataclasses
+import pathlib
+import re
 import shlex
 
 import pytest
@@ -14,11 +16,12 @@ from studies.dry_run import print_plan
 from studies.plan import Job, PlannedRun, find_confounders, jobs_of, with_fields
 from studies.planning import fine_tuning_fields, make_plan
 from studies.results import Outcome, StudyFolder
-from studies.study import make_study
+from studies.study import load_study, make_study
 from tests.studies.studies import SMALL, on, small_study
 
 DECODER = SMALL | {"model.architecture": "decoder_only"}
 MLM = {"model.architecture": "encoder_only"}
+DOCUMENTATION = pathlib.Path(__file__).parents[2] / "docs" / "studies.md"
 
 
 def test_every_variant_trains_the_budget(corpus):
@@ -333,6 +336,15 @@ def test_the_name_of_the_floor_is_taken(corpus):
     variants = {"slow": variant(), "no_pretraining": variant({"optimizer.b2": 0.9})}
     with pytest.raises(ConfigError, match="variant no_pretraining has the name of the fine-tunings without"):
         make_plan(fine_tuned(corpus, variants=variants), {})
+
+
+def test_the_study_that_the_documentation_prints_is_fair(corpus, tmp_path):
+    [(name, code)] = re.findall(r"`(\w+\.py)`\n\n```python\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
+    (tmp_path / name).write_text(code)
+    fields = {"data.source": "text", "data.path": str(corpus / "text"), "data.cache_dir": str(corpus / "cache")}
+    plan = make_plan(load_study(str(tmp_path / name)), fields)
+    assert not plan.confounders and [*plan.variants] == ["clm", "span_corruption"]
+    assert plan.variants["clm"].num_params == plan.variants["span_corruption"].num_params
 
 
 def test_a_dry_run_prints_the_plan(corpus, capsys):
