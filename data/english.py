@@ -47,6 +47,7 @@ _LEAST_REVIEW_CHARS = 8
 _TEST_SHARE = 0.2
 _FEW = 500  # labelled texts
 _PAIRS = 20  # of a paradigm
+_CHANCE_WORDS = 5  # fewer words are in a corpus by chance
 # Corpus -> the names of its files, and how many lines make a document where a file is longer than a text.
 _PLAIN = {
     "abc": (r"abc/\w+\.txt", 12),
@@ -183,6 +184,20 @@ def _without_test(train: Labelled, test: Labelled) -> tuple[Labelled, Labelled]:
     return [row for row in dict.fromkeys(train) if _words(row[0]) not in held_out], list(dict.fromkeys(test))
 
 
+def found_in(texts: Iterable[str], documents: Iterable[str]) -> set[str]:
+    """Returns the texts of five words or more that a document contains, whatever case and punctuation."""
+    by_start = collections.defaultdict[tuple[str, ...], list[tuple[list[str], str]]](list)
+    for text in texts:
+        if len(words := _words(text).split()) >= _CHANCE_WORDS:
+            by_start[tuple(words[:_CHANCE_WORDS])].append((words, text))
+    found: set[str] = set()
+    for document in documents:
+        words = _words(document).split()
+        for i, start in enumerate(zip(*(words[k:] for k in range(_CHANCE_WORDS)), strict=False)):
+            found.update(text for of_text, text in by_start.get(start, ()) if words[i : i + len(of_text)] == of_text)
+    return found
+
+
 def few(train: Labelled) -> Labelled:
     """Returns 500 of the labelled texts, or all if there are fewer, drawn with a fixed seed."""
     return random.Random(0).sample(train, min(_FEW, len(train)))
@@ -232,6 +247,10 @@ def main() -> None:
         kind = "pairs" if name == "blimp" else "texts"
         size = sum(len((row.get("text") or row["good"] + row["bad"]).encode()) for row in rows)
         print(f"{name}.jsonl: {len(rows):,} {kind}, {size:,} bytes", file=sys.stderr)
+    tests = {name: [row["text"] for row in rows] for name, rows in contents.items() if name.endswith(".test")}
+    found = found_in(itertools.chain(*tests.values()), (row["text"] for row in contents["english"]))
+    for name, texts in tests.items():
+        print(f"{name}.jsonl: {len(found.intersection(texts)):,} texts are in english.jsonl", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ CODE = {
     "command": 320,
     "configs": 2_020,
     "contract": 370,
-    "data": 4_320,
+    "data": 4_340,
     "evaluation": 1_900,
     "experiment": 930,
     "files": 300,

@@ -103,7 +103,8 @@ def test_the_command_writes_the_same_files_again_and_replaces_none(clone, tmp_pa
     for name in files:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert json.loads((tmp_path / "a" / "trec.test.jsonl").read_text()) == {"text": "Who ?", "label": "HUM"}
-    assert "trec.test.jsonl: 1 texts, 5 bytes" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "trec.test.jsonl: 1 texts, 5 bytes" in printed and "trec.test.jsonl: 0 texts are in english.jsonl" in printed
     with pytest.raises(ConfigError, match="exists already"):
         run(monkeypatch, f"--nltk_data={clone}", f"--out={tmp_path / 'a'}")
 
@@ -132,3 +133,9 @@ def test_the_first_pairs_of_each_paradigm(clone, tmp_path, monkeypatch):
     (folder / "a.jsonl").write_text('{"sentence_good": "a"}')
     with pytest.raises(ConfigError, match=r"a\.jsonl is no file of BLiMP"):
         english.pairs(tmp_path / "blimp")
+
+
+def test_a_test_text_in_the_corpus_is_found_whatever_case_and_punctuation_and_short_ones_are_not():
+    texts = ["Nothing about this movie works .", "about this movie works well", "this movie works"]
+    documents = ["no , nothing about this \n movie works", "about this movie works; nothing"]
+    assert english.found_in(texts, documents) == {texts[0]}
