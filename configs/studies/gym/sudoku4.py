@@ -17,7 +17,7 @@ def get_study():
     return gym_study(
         __doc__,
         "sudoku4",
-        ("clm", "mlm_u"),
+        ("clm", "sft", "mlm_u"),
         tokens=1_400_000,
         published=[
             published(
