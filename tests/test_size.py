@@ -47,7 +47,7 @@ CODE = {
 MORE_FILES = {
     "configs": 33,
     "configs/gym": 14,
-    "configs/studies": 24,
+    "configs/studies": 25,
     "configs/studies/gym": 14,
     "huggingface": 13,
     "models": 16,
