@@ -1,8 +1,8 @@
 """A decoder that writes each text twice. In this folder: python -m train.main --config=config.py"""
 
+import repeat_text  # noqa: F401  registers the objective
 from ml_collections import ConfigDict
 
-import repeat_text  # noqa: F401  registers the objective
 from configs import clm
 
 
