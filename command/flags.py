@@ -98,7 +98,8 @@ def parse_flags(
 ) -> list[str]:
     """Parses the command line, sys.argv by default, into `flag_values`, and returns the other arguments.
 
-    Executes the file of --code. --help prints `usage`, the flags, and the fields of --config or of every config, and exits.
+    --help prints `usage`, the flags, and the fields of --config or of every config, and exits. The file of --code, if
+    the command has this flag, is executed last.
 
     positional: whether the command takes arguments that are not flags.
 

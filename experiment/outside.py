@@ -21,7 +21,7 @@ from contract.errors import ConfigError
 from experiment.config import from_mapping
 from learners import LEARNERS
 from learners.learner import Learner
-from objectives import OBJECTIVES, Denoiser, Objective
+from objectives import OBJECTIVES, Denoiser, Mixture, Objective
 
 _GROUP = "cloze.objectives"  # of entry points
 _TABLES: dict[str, Mapping[str, type]] = {"objectives": OBJECTIVES, "learners": LEARNERS}
@@ -45,7 +45,7 @@ class Code:
     learners: dict[str, Origin]
 
 
-def find_objective(name: Any) -> type | None:
+def find_objective(name: Any) -> type[Objective | Mixture] | None:
     """Returns the entry of OBJECTIVES, to which an installed package may add it (cloze.objectives); None without one.
 
     Raises ConfigError for an entry point that cannot be loaded.

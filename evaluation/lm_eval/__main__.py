@@ -3,7 +3,7 @@
 The command line is that of `lm_eval` (EleutherAI's lm-evaluation-harness), which itself knows the models of its own
 package alone. --model and --batch_size have the defaults cloze and auto. docs/lm_eval.md describes --model_args.
 
-The YAML file of a task, given with --include_path or --tasks, can name Python functions (!function), which are executed.
+The YAML file of a task, of --include_path or --tasks, can name Python functions (!function), which are executed.
 """
 
 import pathlib

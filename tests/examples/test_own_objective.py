@@ -1,4 +1,4 @@
-"""docs/examples/own_objective, an objective outside the clone: the guide's commands, and what a run holds of its file."""
+"""docs/examples/own_objective, an objective outside the clone: the guide's commands, and what a run records of it."""
 
 import dataclasses
 import json
