@@ -45,7 +45,7 @@ def make_objective(fields: Mapping[str, Any], field: str = "objective", steps: i
     name = fields.pop("name", None)
     if (cls := find_objective(name)) is None:
         raise ConfigError(f"{field}.name={name!r} must be one of {', '.join(map(repr, OBJECTIVES))}")
-    return _make_mixture(fields, field) if cls is Mixture else _with_schedule(cls, fields, field)[0]
+    return _make_mixture(fields, field) if issubclass(cls, Mixture) else _with_schedule(cls, fields, field)[0]
 
 
 def make_schedule(fields: Mapping[str, Any], field: str = "objective", steps: int = 0) -> Schedule | None:
