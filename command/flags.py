@@ -16,6 +16,7 @@ process, and calls `parse_flags` first:
 
 import contextlib
 import difflib
+import importlib.util
 import itertools
 import os
 import pathlib
@@ -23,6 +24,7 @@ import re
 import sys
 import textwrap
 import traceback
+import types
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
@@ -73,8 +75,11 @@ def _with_devices(main: Callable[[], None]) -> None:
 def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) -> flags.FlagHolder:
     """Defines --config, a config file with an optional preset. --config.a.b=value overrides a field of the file.
 
+    Also defines --code (`define_code`).
+
     argv: the command line that contains the overrides, sys.argv by default.
     """
+    define_code(flag_values)
     return config_flags.DEFINE_config_file(
         "config",
         help_string="Experiment: a file of configs/, as in configs/ul2.py or configs/ul2.py:base.",
@@ -83,12 +88,18 @@ def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) 
     )
 
 
+def define_code(flag_values: flags.FlagValues) -> None:
+    """Defines --code, a Python file that `parse_flags` executes: objectives and learners outside this repository."""
+    flags.DEFINE_string("code", None, "Python file to execute: it registers your objective or learner.", flag_values)
+
+
 def parse_flags(
     flag_values: flags.FlagValues, usage: str, argv: list[str] | None = None, *, positional: bool = False
 ) -> list[str]:
     """Parses the command line, sys.argv by default, into `flag_values`, and returns the other arguments.
 
-    --help prints `usage`, the flags, and the fields of --config or of every config, and exits.
+    --help prints `usage`, the flags, and the fields of --config or of every config, and exits. The file of --code, if
+    the command has this flag, is executed last.
 
     positional: whether the command takes arguments that are not flags.
 
@@ -122,7 +133,28 @@ def parse_flags(
         _check_tuples(argv, config_overrides(flag_values))
     if rest[1:] and not positional:
         raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
+    if "code" in flag_values and flag_values["code"].value is not None:
+        execute_file(flag_values["code"].value, "--code")
     return rest[1:]
+
+
+def execute_file(path: str, flag: str) -> types.ModuleType:
+    """Executes a Python file that a user names with `flag`, and returns its module.
+
+    Raises ConfigError, one line, for a path that is no Python file, and for a file that cannot be executed.
+    """
+    if not path.endswith(".py") or not os.path.isfile(path):
+        raise ConfigError(f"{flag}={path} is not a Python file: name one that ends in .py")
+    name = f"_executed_{pathlib.Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # where dataclasses look up names
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # a file is a program and can raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(f"{flag}={path} cannot be read: {reason}") from error
+    return module
 
 
 def config_fields(flag_values: flags.FlagValues) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from contract.errors import ConfigError
 from experiment.config import from_mapping
+from experiment.outside import find_objective
 from objectives import OBJECTIVES, Mixture, Objective, Schedule
 from objectives.mixture import MixtureStep, TableRow, Weight
 from objectives.objective import name_final
@@ -42,11 +43,9 @@ def make_objective(fields: Mapping[str, Any], field: str = "objective", steps: i
     """
     fields = with_steps(fields, steps)
     name = fields.pop("name", None)
-    if name not in OBJECTIVES:
+    if (cls := find_objective(name)) is None:
         raise ConfigError(f"{field}.name={name!r} must be one of {', '.join(map(repr, OBJECTIVES))}")
-    if OBJECTIVES[name] is Mixture:
-        return _make_mixture(fields, field)
-    return _with_schedule(OBJECTIVES[name], fields, field)[0]
+    return _make_mixture(fields, field) if issubclass(cls, Mixture) else _with_schedule(cls, fields, field)[0]
 
 
 def make_schedule(fields: Mapping[str, Any], field: str = "objective", steps: int = 0) -> Schedule | None:
@@ -171,7 +170,7 @@ def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRo
         raise ConfigError(f"{field}={values!r} must be a group of fields, as in configs/ul2.py")
     if "final_weight" in values and not is_linear:
         raise ConfigError(f"{field}.final_weight needs objective.schedule='linear': set it, or remove final_weight")
-    objective_class = OBJECTIVES.get(values.get("name"))
+    objective_class = find_objective(values.get("name"))
     if objective_class is Mixture:
         raise ConfigError(f"{field}.name={values['name']!r} is a mixture itself: it cannot be a row of a mixture")
     if objective_class is not None and objective_class.learner != "token_prediction":

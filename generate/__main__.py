@@ -23,7 +23,7 @@ from typing import get_args
 from absl import flags
 
 from cluster.devices import use_compilation_cache
-from command.flags import parse_flags, run_command
+from command.flags import define_code, parse_flags, run_command
 from command.program import plural
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
@@ -37,6 +37,7 @@ from run.restore import language_model, load_experiment, load_params, reading_me
 from workdir.workdir import Workdir
 
 _FLAGS = flags.FlagValues()
+define_code(_FLAGS)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
 _PROMPT = flags.DEFINE_string("prompt", None, "Text, with <extra_id_0> or [MASK] to fill in.", _FLAGS)
 _PROMPTS = flags.DEFINE_string(

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from absl import flags
 
-from command.flags import parse_flags, run_command
+from command.flags import define_code, parse_flags, run_command
 from contract.errors import ConfigError
 from data.tokenizers.export import write_huggingface_tokenizer
 from data.tokenizers.tokenizer import HuggingFaceTokenizer
@@ -32,6 +32,7 @@ from run.restore import load_experiment, load_params, reading_mesh
 from workdir.workdir import Workdir
 
 _FLAGS = flags.FlagValues()
+define_code(_FLAGS)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", _FLAGS, required=True)
 _OUT = flags.DEFINE_string("out", None, "Folder to write.", _FLAGS, required=True)
 _STEP = flags.DEFINE_integer("step", None, "Checkpoint to export. Default: the newest.", flag_values=_FLAGS)

@@ -109,6 +109,9 @@ class Objective(abc.ABC):
     num_token_types: ClassVar[int] = 0  # number of values in Masked.token_types; 0 without token types
     label_names: ClassVar[tuple[str, ...]] = ()  # names of the labels 0, 1, ... that `corrupt` makes
     covers_window: ClassVar[bool] = True  # whether an example is made of the whole window and nothing else
+    # Whether targets contain a raw token again, where a decoder has read its first place: the objective trains copying.
+    # The leak test then checks the first place alone (tests/test_table.py).
+    repeats_targets: ClassVar[bool] = False
     # Where every raw token is scored once: the name of the metric "bits of loss per byte of raw text". It names the
     # scored tokens, so objectives that score other tokens than each other have different names. "" for no such metric.
     byte_metric: ClassVar[str] = ""

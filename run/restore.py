@@ -11,12 +11,13 @@ from jax.sharding import Mesh
 from contract.errors import ConfigError
 from data.sources.config import DEFAULT_CACHE_DIR
 from experiment.experiment import Experiment, make_experiment
+from experiment.outside import check_code
 from models.config import ModelConfig
 from models.parameters import array_types
 from models.transformer import Params, init_params
 from run import sharding
 from workdir.checkpoint import DamagedCheckpointError, abstract
-from workdir.run_config import missing_sections
+from workdir.run_config import ADDED, missing_sections
 from workdir.workdir import Workdir
 
 
@@ -40,11 +41,13 @@ def load_experiment(
       on_other_tokenizer: called with a line if data.tokenizer is not the tokenizer with which the run was trained;
         raises ConfigError by default.
 
-    Raises ConfigError if the folder is not a run's.
+    Raises ConfigError if the folder is not a run's, and as `check_code` does where its objective is not of this
+    repository.
     """
     workdir = Workdir(workdir, named_by=named_by)
     config, with_copy = workdir.config(), workdir.config_with_own_tokenizer()
     try:
+        check_code(config.get("code"))
         experiment = make_experiment(config_for_reading(with_copy))
     except ConfigError as error:
         raise ConfigError(f"{workdir}/config.json: {error}") from error
@@ -67,7 +70,7 @@ def config_for_reading(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ConfigError for a config without the sections that every run has.
     """
-    config = {name: value for name, value in config.items() if name != "corpus"}
+    config = {name: value for name, value in config.items() if name not in ADDED}
     if missing := missing_sections(config):
         raise ConfigError(
             f"the config has no section {missing[0]!r}: name the folder of a run, or copy its config.json from a backup"

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import jax
 
-from command.flags import TRAINING_MEMORY, run_command
+from command.flags import TRAINING_MEMORY, resolve, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from studies.dry_run import clock
@@ -180,8 +180,9 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     stages = _stages(job, plan, folder, swept, measures)
     if not all(folder.workdir(name).is_complete for name in stages):
         folder.begin_training(job, code)
-    for name, (_, fields) in stages.items():
+    for name, (run, fields) in stages.items():
         workdir = folder.workdir(name)
+        resolve(run.config, {}, run.config)  # this process, too, executes the file: it may register an objective
         if not workdir.is_complete and not train_and_evaluate(make_experiment(fields), workdir.path):
             return False
     variant = plan.runs[job.variant]

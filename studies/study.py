@@ -1,13 +1,13 @@
 """A study, made from a file of configs/studies and checked: variants x seeds, a budget and measures."""
 
 import dataclasses
-import importlib.util
 import math
 import pathlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+from command.flags import execute_file
 from contract.errors import ConfigError
 from experiment.config import from_mapping
 
@@ -121,11 +121,8 @@ def load_study(path: str) -> Study:
         names = {file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("[!_]*.py")}
         studies = ", ".join(sorted(names - {"base", "common", "english", "gym/common"}))
         raise ConfigError(f"{where} is not a Python file: name one of configs/studies ({studies}), with .py")
-    spec = importlib.util.spec_from_file_location(f"_study_{pathlib.Path(path).stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = execute_file(path, "--study")
     try:
-        spec.loader.exec_module(module)
         fields = module.get_study() if hasattr(module, "get_study") else None
     except (Exception, SystemExit) as error:  # a study is a program and can raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())

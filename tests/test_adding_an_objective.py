@@ -1,4 +1,4 @@
-"""The toy objective that docs/adding_an_objective.md prints passes the tests of every objective."""
+"""The toy objectives that docs/adding_an_objective.md prints pass the tests of every objective."""
 
 import os
 import pathlib
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import types
 
+import numpy as np
 import pytest
 
 import objectives
@@ -15,29 +16,33 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from objectives.algebra.noise import valid_positions
 from tests import test_table
+from tests.table import small_config
 
 ROOT = pathlib.Path(__file__).parent.parent
 GUIDE = (ROOT / "docs" / "adding_an_objective.md").read_text()
+TOYS = {"every_nth": "EveryNth", "every_nth_in_place": "EveryNthInPlace"}
 FILES = dict(re.findall(r"`(\w+/\w+\.py)`\n\n```python\n(.*?)```", GUIDE, re.DOTALL))
 
 
 @pytest.fixture(scope="module")
 def toy():
-    """The modules of the guide's two files by name, with the toy objective in the table of objectives."""
+    """The modules of the guide's files by name, with the toy objectives in the table of objectives."""
     modules = {}
     for path, source in FILES.items():
         name = path.removesuffix(".py").replace("/", ".")
         modules[name] = sys.modules[name] = types.ModuleType(name)
         exec(compile(source, path, "exec"), modules[name].__dict__)
-    objectives.OBJECTIVES["every_nth"] = modules["objectives.every_nth"].EveryNth
+    table = {name: getattr(modules[f"objectives.{name}"], cls) for name, cls in TOYS.items()}
+    objectives.OBJECTIVES.update(table)
     yield modules
-    del objectives.OBJECTIVES["every_nth"]
+    for name in table:
+        del objectives.OBJECTIVES[name]
     for name in modules:
         del sys.modules[name]
 
 
-def test_the_guide_prints_two_files(toy):
-    assert list(FILES) == ["objectives/every_nth.py", "configs/every_nth.py"]
+def test_the_guide_prints_three_files(toy):
+    assert list(FILES) == ["objectives/every_nth.py", "configs/every_nth.py", "objectives/every_nth_in_place.py"]
 
 
 OF_EVERY_OBJECTIVE = [
@@ -48,11 +53,45 @@ OF_EVERY_OBJECTIVE = [
 ]
 
 
+@pytest.mark.parametrize("name", TOYS)
 @pytest.mark.parametrize("test", OF_EVERY_OBJECTIVE, ids=lambda test: test.__name__)
-def test_the_toy_objective_passes_the_tests_of_every_objective(toy, test):
-    objective = toy["objectives.every_nth"].EveryNth(4)
+def test_the_toy_objective_passes_the_tests_of_every_objective(toy, test, name):
+    objective = objectives.OBJECTIVES[name](4)
     test(objective=objective)
     assert test_table.examples_of(objective, "random")[1].any(), "it hides tokens, so there was something to test"
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [("every_nth", "encoder_decoder"), ("every_nth_in_place", "encoder_only"), ("every_nth_in_place", "decoder_only")],
+)
+def test_no_prediction_of_a_toy_objective_depends_on_its_token(toy, name, architecture):
+    config = small_config("clm", architecture, data__documents="join", objective={"name": name, "period": 4})
+    test_table.assert_no_prediction_depends_on_its_token(make_experiment(config))
+
+
+@pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
+def test_a_token_sees_those_whose_attention_order_is_at_most_its_own_as_the_guide_says(toy, architecture, monkeypatch):
+    """Each order of the guide's table: a changed token changes the logits of exactly the positions that see it."""
+    rows = re.findall(r"^\| `(\d(?: \d)+)` \|", GUIDE, re.MULTILINE)
+    assert len(rows) == 4
+    cls = objectives.OBJECTIVES["every_nth_in_place"]
+    fields = {"data__documents": "join", "data__inputs_length": 5, "model__num_layers": 1}
+    for row in rows:
+        order = np.array(row.split(), np.int32)
+        monkeypatch.setattr(toy["objectives.every_nth_in_place"], "left_to_right", lambda _, order=order: order[None])
+        config = small_config("clm", architecture, objective={"name": "every_nth_in_place", "period": 5}, **fields)
+        experiment = make_experiment(config)
+        assert type(experiment.denoisers[0].objective) is cls
+        batch = experiment.collate(test_table.random_windows(experiment, 1, same_keys=False), 1)
+        [tokens] = (name for name in batch if name.endswith("_input_tokens"))
+        before = test_table.logits(experiment, batch)
+        for place in range(5):
+            other = batch[tokens].copy()
+            other[0, place] += 1
+            after = test_table.logits(experiment, batch | {tokens: other})
+            differs = (before != after).any(axis=-1)[0]
+            np.testing.assert_array_equal(differs, order[place] <= order, err_msg=f"{row}, token {place}")
 
 
 @pytest.mark.slow

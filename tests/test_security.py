@@ -11,14 +11,17 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from command.flags import execute_file
 from contract.errors import ConfigError
 from data.store.checksums import file_checksum, sealed
 from data.store.store import TokenStore
+from run.restore import load_experiment
 from show.page import open_page
 from show.terminal import html_page, svg_page
 from studies.markdown import code, text
 from tests.data.corpus import store_of
 from tests.train.tiny_experiments import tiny_experiment
+from workdir.workdir import Workdir
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGES = sorted({path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"} | {"launch", "examples"})
@@ -38,8 +41,9 @@ EXECUTING_MODULES = {
     "code",
 }
 EXECUTING_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "np.fromregex"}
-# --config of ml_collections is executed, and so are --study and the files of configs/ that it names. Nothing else is.
-OWN_CODE = {("studies/study.py", "spec.loader.exec_module"), ("benchmarks/measuring.py", "importlib.import_module")}
+# --config of ml_collections is executed, and so are --study with the files of configs/ that it names, and --code. Entry
+# points of installed packages (experiment/outside.py) are imported. Nothing else is.
+OWN_CODE = {("command/flags.py", "spec.loader.exec_module"), ("benchmarks/measuring.py", "importlib.import_module")}
 
 
 def sources():
@@ -109,6 +113,20 @@ def test_a_pickled_array_in_a_store_is_refused_and_not_executed(tmp_path):
     with pytest.raises(ConfigError, match=r"token store .* is damaged \(ValueError: .*\): delete that folder") as error:
         TokenStore(folder)
     assert "\n" not in str(error.value) and not made.exists()
+
+
+@pytest.mark.parametrize("registered", ["clm", "other"])
+def test_a_file_that_a_run_names_is_not_executed(tmp_path, registered):
+    payload, made, run = tmp_path / "objective.py", tmp_path / "executed", tmp_path / "run"
+    payload.write_text(f"import os; os.mkdir({str(made)!r})")
+    config = tiny_experiment("clm", "decoder_only").config
+    origin = {"file": str(payload), "sha256": file_checksum(payload)}
+    Workdir(run).write_config(config | {"code": {"objectives": {registered: origin}, "learners": {}}})
+    with pytest.raises(ConfigError, match=rf"'{registered}' is not of this repository: .* add --code={payload}, which"):
+        load_experiment(str(run))
+    assert not made.exists()
+    execute_file(str(payload), "--code")
+    assert made.is_dir(), "the payload works"
 
 
 class Elements(HTMLParser):

@@ -11,6 +11,7 @@ from contract.errors import ConfigError
 from evaluation.leakage import check_start
 from experiment.config import OptimizerConfig, TrainConfig, from_mapping
 from experiment.experiment import Experiment
+from experiment.outside import check_code, code_of
 from experiment.schedules import cycles_of, make_schedule
 from huggingface.folder import is_huggingface_folder
 from run.compiled_run import CompiledRun
@@ -66,8 +67,9 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints) -> 
     """Returns the start of `run` in `workdir` from the newest checkpoint, and writes nothing.
 
     Raises ConfigError if the workdir contains another run or an imported model, if the learning rate of a continued run
-    would change without a choice (check_schedule), if held-out text of a new run is training text of the
-    run that `train.init_from` names, and if that run or folder has another model or vocabulary.
+    would change without a choice (check_schedule), if the file of its objective has changed (check_code), if held-out
+    text of a new run is training text of the run that `train.init_from` names, and if that run or folder has another
+    model or vocabulary.
     """
     experiment, step = run.experiment, checkpoints.latest_step() or 0
     # Not the names of the stores' folders, which differ where the files' modification times alone differ.
@@ -76,9 +78,10 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints) -> 
         "tokenizer": experiment.tokenizer.fingerprint,
         "heldout": run.corpora.heldout_digest,
     }
-    config = experiment.config | {"corpus": corpus}
+    config = experiment.config | {"corpus": corpus} | code_of(experiment.learner, experiment.denoisers)
     if step:
         saved = workdir.config()
+        check_code(saved.get("code"))
         warnings = [f"the run continues with a changed config: {change}" for change in check_same_run(saved, config)]
         warnings += check_schedule(saved, experiment, step)
     else:

@@ -17,6 +17,7 @@ from files.paths import check_access, make_folder, read_text
 #     affects the order of summation, so results are equal up to rounding.
 #   train.eval_every may change, but not train.eval_windows: the best checkpoint is that of the lowest eval loss, and
 #     only losses of the same windows are comparable.
+#   code.*: the file of an objective may move. train/start.py compares the digests of its contents.
 #   data.cache_dir: a token store is identified by its contents, not by its folder.
 MAY_CHANGE = (
     "train.steps",
@@ -40,6 +41,7 @@ MAY_CHANGE = (
     "data.prefetch_batches",
     "data.cache_dir",
     "mesh.",
+    "code.",
 )
 
 # Fields that the processes of a run may set differently: nothing that they compute depends on these.
@@ -50,6 +52,7 @@ IN_WORKDIR = "{workdir}/"
 # In the folder of a model that train.convert imported: where the model is from.
 IMPORTED_FILE = "imported.json"
 
+ADDED = ("corpus", "code")  # sections of config.json that no config has
 _SECTIONS = ("data", "objective", "model", "loss", "optimizer", "train", "mesh")
 _ABSENT = object()
 
@@ -80,7 +83,7 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
         raise ConfigError(f"{named_by}={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    if not isinstance(config, dict) or not isinstance(config.get("corpus") or {}, dict):
+    if not isinstance(config, dict) or not all(isinstance(config.get(name) or {}, dict) for name in ADDED):
         raise ConfigError(f"{path} is damaged: copy it from a backup, or name the folder of a run")
     if "model_type" in config and not {"data", "model", "train"} & config.keys():
         raise ConfigError(

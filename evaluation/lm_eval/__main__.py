@@ -2,9 +2,12 @@
 
 The command line is that of `lm_eval` (EleutherAI's lm-evaluation-harness), which itself knows the models of its own
 package alone. --model and --batch_size have the defaults cloze and auto. docs/lm_eval.md describes --model_args.
+
+The YAML file of a task, of --include_path or --tasks, can name Python functions (!function), which are executed.
 """
 
 import pathlib
+import sys
 import traceback
 
 from cluster.devices import use_compilation_cache
@@ -26,6 +29,8 @@ def main() -> None:
         raise ConfigError("lm-eval is not installed: pip install -e '.[lm_eval]'") from None
     import evaluation.lm_eval.model
 
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        print(__doc__)
     use_compilation_cache()
     utils.setup_logging()
     cli = HarnessCLI()

@@ -17,6 +17,7 @@ from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_text
 from tqdm import tqdm, trange
 
+from command.flags import execute_file
 from contract.errors import ConfigError
 from data.tokenizers.tokenizer import Tokenizer
 from evaluation.likelihood import (
@@ -65,6 +66,7 @@ class ClozeLM(LM):
       max_batch_size: the most rows of a batch with "auto"; None: no limit.
       max_gen_toks: the most tokens of an answer where a task names no number; None: 256, or half a row if that is less.
       seed: of sampled answers.
+      code: a Python file to execute, which registers the run's objective (experiment/outside.py); None: no file.
       device, trust_remote_code: without effect. JAX chooses the device, and a run contains no code.
       **unknown: refused.
 
@@ -83,6 +85,7 @@ class ClozeLM(LM):
         seed: int = 0,
         device: str | None = None,
         trust_remote_code: bool = False,
+        code: str | None = None,
         **unknown: Any,
     ):
         super().__init__()
@@ -97,6 +100,8 @@ class ClozeLM(LM):
             least = 0 if name in ("step", "seed") else 1
             if value is not None and (type(value) is not int or not least <= value < 2**32):
                 raise ConfigError(f"--model_args {name}={value} must be an integer of {least} or more")
+        if code is not None:
+            execute_file(str(code), "--model_args code")
         trained = load_experiment(workdir)
         if trained.learner.language_model(trained.params_shapes) is None:
             raise not_a_language_model(trained)

@@ -204,11 +204,13 @@ def test_a_new_model_is_that_of_the_config_and_its_seed():
     assert config["model"]["d_ff"] != 64  # the caller's config is unchanged
 
 
-def test_a_file_that_shadows_a_package_is_named(tmp_path):
-    (tmp_path / "train.py").write_text("print('ran')")
+@pytest.mark.parametrize("name", ["train", "models"])
+def test_a_file_that_shadows_a_package_is_named(tmp_path, name):
+    (tmp_path / f"{name}.py").write_text("print('ran')")
     (tmp_path / "script.py").write_text("import cloze")
     done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=60)
-    assert f"{tmp_path}/train.py shadows cloze's package 'train'" in done.stderr and "ran" not in done.stdout
+    message = f"{tmp_path}/{name}.py shadows cloze's package {name!r} in {ROOT}: rename it, or run from elsewhere"
+    assert done.stderr.rstrip().endswith(f"\nImportError: {message}") and "ran" not in done.stdout
 
 
 def test_the_packages_that_can_be_shadowed_are_those_that_are_imported():

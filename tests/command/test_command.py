@@ -4,7 +4,7 @@ import pytest
 from absl import flags
 
 import configs.base
-from command.flags import _leaves, define_config, field_descriptions, parse_flags
+from command.flags import _leaves, define_code, define_config, execute_file, field_descriptions, parse_flags
 from contract.errors import ConfigError
 from tests.train.subprocesses import ROOT
 
@@ -124,3 +124,31 @@ def test_a_config_that_ends_the_program_is_an_error(body, tmp_path):
     (tmp_path / "ends.py").write_text(f"import sys\n\n{body}")
     with pytest.raises(ConfigError, match=r"^--config=.*ends.py: it ends the program, with the status 0$"):
         parsed_with_config(f"--config={tmp_path / 'ends.py'}")
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (None, r"^--code=.*own.py is not a Python file: name one that ends in .py$"),
+        ("import no_such_module", r"^--code=.* cannot be read: ModuleNotFoundError: No module named 'no_such_module'$"),
+        ("import sys; sys.exit(0)", r"^--code=.* cannot be read: SystemExit: 0$"),
+        ("raise ValueError('two\\nlines')", r"^--code=.* cannot be read: ValueError: two lines$"),
+    ],
+)
+def test_a_file_of_code_that_cannot_be_executed_is_one_line(contents, message, tmp_path):
+    file, values = tmp_path / "own.py", flag_values()
+    if contents is not None:
+        file.write_text(contents)
+    define_code(values)
+    with pytest.raises(ConfigError, match=message):
+        parse_flags(values, "", ["command", f"--code={file}"])
+
+
+def test_a_file_of_code_may_define_dataclasses_with_annotations_that_are_text(tmp_path):
+    """dataclasses looks ClassVar up in the module's entry of sys.modules."""
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from __future__ import annotations\nimport dataclasses\nfrom typing import ClassVar\n\n"
+        "@dataclasses.dataclass\nclass Own:\n    a: int\n    b: ClassVar[int] = 2\n"
+    )
+    assert execute_file(str(file), "--code").Own(1).b == 2

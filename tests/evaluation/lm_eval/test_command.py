@@ -15,6 +15,7 @@ from evaluation.lm_eval import __main__ as command
 from evaluation.lm_eval.model import ClozeLM
 from tests.evaluation.lm_eval.runs import greedy, loglikelihoods
 from tests.evaluation.test_likelihood import decoder_log_probs, ids
+from tests.train.subprocesses import ROOT
 
 INVALID = {
     "no workdir": ("clm", {"workdir": None}, "--model_args workdir= must be the folder of a run"),
@@ -109,6 +110,34 @@ def test_the_command_writes_lm_evals_results_for_local_tasks(run_command, models
     limited = run_command("local_choice", "--limit", "1")
     assert limited["config"]["batch_size"] == "auto"
     assert limited["results"]["local_choice"]["acc,none"] == correct[0]
+
+
+def test_the_help_says_that_yaml_files_of_tasks_execute_python(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["lm_eval", "run", "--help"])
+    with pytest.raises(SystemExit):
+        command.main()
+    printed = capsys.readouterr().out
+    assert "can name Python functions (!function), which are executed" in printed and "--include_path" in printed
+
+
+def test_a_yaml_file_executes_python_as_the_docs_say(run_command, tmp_path):
+    made = tmp_path / "executed"
+    (tmp_path / "functions.py").write_text(
+        f"import os\nos.mkdir({str(made)!r})\ndef question(doc): return doc['question']"
+    )
+    task = (tmp_path / "choice.yaml").read_text().replace('"{{question}}"', "!function functions.question")
+    (tmp_path / "choice.yaml").write_text(task)
+    run_command("local_choice", "--limit", "1")
+    assert made.is_dir()
+    for page in ("README.md", "docs/lm_eval.md"):
+        assert "`!function`" in (ROOT / page).read_text()
+
+
+def test_the_model_executes_the_file_of_code(workdirs, tmp_path):
+    file = tmp_path / "registers.py"
+    file.write_text("raise RuntimeError('executed')")
+    with pytest.raises(ConfigError, match=f"^--model_args code={file} cannot be read: RuntimeError: executed$"):
+        ClozeLM(workdirs["clm"], code=str(file))
 
 
 def test_the_command_refuses_in_one_line(run_command, workdirs, monkeypatch):
