@@ -134,6 +134,9 @@ def get_config() -> ConfigDict:
     # positions="learned": rows of the table, one for each position of a row; 0: as many as the longest row has. An
     # encoder-decoder has a table for each stack (BART), and one for both with share_stacks.
     config.model.max_length = 0
+    # positions="learned" or "rope", decoder-only: whether each position also has the position of the token that it
+    # predicts, for texts in another order (configs/sigma_gpt.py). There is then one more learned position.
+    config.model.target_positions = False
     config.model.norm = "rms"  # RMSNorm, or "layer": LayerNorm
     config.model.norm_position = "pre"  # pre-norm, or "post": post-norm
     config.model.norm_epsilon = 1e-6  # added under the square root

@@ -20,6 +20,7 @@ Optional fields, which only some objectives make:
 | decoder_loss_denominators, encoder_loss_denominators | float32 [B, T] or [B, S] | all | what each position adds to the denominator of the loss; without this field, its loss weight |
 | encoder_token_types | int32 [B, S] | encoder-only | 0 in sentence A, 1 in sentence B |
 | encoder_attention_order, decoder_attention_order | int32 [B, S] or [B, T] | encoder-only, decoder-only | see below; without this field, a segment's tokens attend to each other, in a decoder as decoder_bidirectional_mask says |
+| decoder_target_positions | int32 [B, T] | decoder-only | the place of each target in its text; see below; without this field, decoder_positions |
 | decoder_future_share | float32 [B] | decoder-only | the share of the edges from a position to a later one of the prefix that are open; without this field, all |
 | decoder_future_key | int32 [B] | decoder-only | the key of the random numbers that choose these edges, the same in all rows of a batch |
 | sentence_labels | int32 [B] | all | the class of the row's text or pair of sentences; -1 without one |
@@ -28,6 +29,15 @@ An attention order removes keys from those that a token attends to. A token of o
 of the orders 0, ..., q. A token of order -q < 0 keeps the orders 0, ..., q - 1 and its own order, -q: a negative order is
 visible to no other order. Block diffusion has order b in clean block b and -b in noisy block b; its segments are the noisy
 copy of a text and then the clean one, both with the positions of the text; the targets of the clean copy are padding.
+
+A text that is read in another order has decoder_target_positions: 0, 1, ... in the order of the text. Its decoder_positions
+are those that the tokens which are read have in a row from left to right: 0 for the decoder start token, p + 1 for the token
+at place p. In a row from left to right both fields are equal. The text a b c, read as c a b:
+
+    decoder_target_tokens       c a b
+    decoder_input_tokens        0 c a
+    decoder_positions           0 3 1
+    decoder_target_positions    2 0 1
 
 A packed decoder-only row with two examples, (inputs 5 6, targets 7 1) and (inputs 8, targets 9 1), T = 10, pad 0, EOS 1
 (the objective decides where EOS is; here it ends the targets), data.decoder_start_token="pad":
@@ -70,6 +80,7 @@ OPTIONAL_FIELDS: dict[str, Dtypes] = {
         "decoder_future_share": np.float32,
         "decoder_future_key": np.int32,
         "decoder_attention_order": np.int32,
+        "decoder_target_positions": np.int32,
         "sentence_labels": np.int32,
     },
     "encoder_only": {

@@ -146,9 +146,8 @@ class LanguageModel:
                     f"the batch has no field {name!r}, which this {model.architecture} model reads: add it"
                 )
         optional = ("encoder_token_types", "encoder_attention_order", "decoder_attention_order")
-        padded, rows = padded_batch(
-            {name: np.asarray(batch[name]) for name in (*needed, *optional) if name in batch}, self.mesh
-        )
+        present = (name for name in (*needed, *optional, "decoder_target_positions") if name in batch)
+        padded, rows = padded_batch({name: np.asarray(batch[name]) for name in present}, self.mesh)
         over_rows = sharding.batch_sharding(self.mesh)
         with placed(constrain=functools.partial(constrain_rows, sharding=over_rows)):
             return _logits(model, self.params, jax.device_put(padded, over_rows))[:rows]

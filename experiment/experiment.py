@@ -29,6 +29,7 @@ from experiment.config import (
 )
 from experiment.objective import make_objective, make_schedule
 from experiment.optimizer import make_optimizer
+from experiment.positions import check_max_length, check_target_positions
 from experiment.tasks import check_sources, make_batch_specs, make_tasks
 from files.paths import check_path
 from learners import make_learner
@@ -265,6 +266,10 @@ def make_experiment(
         _check_blocks(denoisers, model, data)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     batch_spec, heldout_spec, warnings = make_batch_specs(tasks, sections, objective, row_shape, tokenizer.vocab)
+    if model.target_positions or any(denoiser.objective.has_places for denoiser in denoisers):
+        check_target_positions(denoisers, model)
+    vocab, annealing_steps = tokenizer.vocab, data.attention_annealing_steps
+    collate = Collator(tasks, batch_spec, row_shape, vocab, data.bidirectional_inputs, annealing_steps, sections.seed)
     scored = max(most_scored(tasks, spec, row_shape) for spec in (batch_spec, heldout_spec))
     return Experiment(
         config=_plain(config),
@@ -277,15 +282,7 @@ def make_experiment(
         learner=make_learner(objective, model, _learner_setup(sections, len(tasks), scored)),
         denoisers=denoisers,
         tokenizer=tokenizer,
-        collate=Collator(
-            tasks,
-            batch_spec,
-            row_shape,
-            tokenizer.vocab,
-            data.bidirectional_inputs,
-            data.attention_annealing_steps,
-            sections.seed,
-        ),
+        collate=collate,
         heldout_spec=heldout_spec,
         warnings=(*warnings, *annealing_warnings),
         new_store_dir=data.cache_dir,
@@ -354,7 +351,8 @@ def make_model_config(
     """
     derived = {
         "vocab_size": fields["vocab_size"] or -(-num_ids // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,
-        "max_length": fields["max_length"] or max(data.inputs_length, data.targets_length),
+        # In another order the last token of a full row is read too.
+        "max_length": fields["max_length"] or max(data.inputs_length, data.targets_length) + fields["target_positions"],
     }
     try:
         model = ModelConfig(**fields | derived)
@@ -364,13 +362,8 @@ def make_model_config(
         raise ConfigError(
             f"model.vocab_size={model.vocab_size} must be at least {num_ids}, the number of the tokenizer's ids, or 0"
         )
-    for field in ("inputs_length", "targets_length") if model.architecture == "encoder_decoder" else ("inputs_length",):
-        length = getattr(data, field)
-        if model.positions == "learned" and length > model.max_length:
-            raise ConfigError(
-                f"data.{field}={length} must be at most model.max_length={model.max_length}, the number of learned "
-                "positions"
-            )
+    if model.positions == "learned":
+        check_max_length(model, data)
     types = max(denoiser.objective.num_token_types for denoiser in denoisers)
     if model.architecture == "encoder_only" and types > model.num_token_types:
         return dataclasses.replace(model, num_token_types=types)

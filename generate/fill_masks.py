@@ -34,11 +34,14 @@ Order = Literal["margin", "probability", "entropy", "left_to_right", "random", "
 def fills_masks(experiment: Experiment, text: str) -> bool:
     """Returns whether the run's model fills in the masks of a prompt, and does not write after it or at its sentinels.
 
-    A model that does both, as that of configs/hybrid.py, fills in masks where the prompt has one.
+    A model that does both, as those of configs/hybrid.py and configs/sigma_gpt.py, fills in masks where the prompt has
+    one.
     """
-    fills = [isinstance(denoiser.objective.prompting, FillMasks) for denoiser in experiment.denoisers]
+    promptings = [denoiser.objective.prompting for denoiser in experiment.denoisers]
+    fills = any(prompting is not None and prompting.of_masks is not None for prompting in promptings)
     names = [name for name, id_ in experiment.vocab.ids_by_name().items() if id_ == experiment.vocab.mask]
-    return all(fills) or (any(fills) and any(name in text for name in names))
+    fills_only = all(isinstance(prompting, FillMasks) for prompting in promptings)
+    return fills_only or (fills and any(name in text for name in names))
 
 
 def read_masked_prompt(
@@ -85,13 +88,39 @@ def masked_batch(experiment: Experiment, texts: Sequence[np.ndarray]) -> Batch:
     laid_out = [prompting.lay_out(text, experiment.vocab).inputs for text in texts]
     orders = [attention_order(experiment, inputs[None]) for inputs in laid_out]
     order = None if orders[0] is None else to_sequences([of_text[0] for of_text in orders]).tokens
-    return masked_rows(experiment, to_sequences(laid_out), experiment.data.inputs_length, prompting, order)
+    batch = masked_rows(experiment, to_sequences(laid_out), experiment.data.inputs_length, prompting, order)
+    return batch | _masks_after_visible(batch, texts, experiment.vocab.mask) if prompting.visible_first else batch
+
+
+def _masks_after_visible(batch: Batch, texts: Sequence[np.ndarray], mask: int) -> Batch:
+    """Returns the fields of rows whose masks are each predicted after all visible tokens of their text.
+
+    The place of each mask reads the last visible token once more, and is seen by no other place.
+
+    batch: rows of the visible tokens and then the masks, shifted right. texts: ids int32 [n], one for each row.
+    """
+    tokens = batch["decoder_input_tokens"].copy()
+    positions, targets, order = np.zeros((3, *tokens.shape), np.int32)
+    for row, text in enumerate(texts):
+        visible, masks = np.flatnonzero(text != mask), np.flatnonzero(text == mask)
+        count, slots = len(visible), np.arange(len(text))
+        tokens[row, count : len(text)] = tokens[row, count]
+        positions[row, slots] = np.append(0, visible + 1)[np.minimum(slots, count)]
+        targets[row, slots] = np.append(visible, masks)
+        order[row, slots] = np.minimum(count - 1 - slots, 0)  # -1, -2, ... at the masks
+    return {
+        "decoder_input_tokens": tokens,
+        "decoder_positions": positions,
+        "decoder_target_positions": targets,
+        "decoder_attention_order": order,
+    }
 
 
 def masks_prompting(experiment: Experiment) -> FillMasks:
     """Returns how the first denoiser that fills in masks is prompted. The run must have one."""
     promptings = (denoiser.objective.prompting for denoiser in experiment.denoisers)
-    return next(prompting for prompting in promptings if isinstance(prompting, FillMasks))
+    of_masks = (prompting.of_masks for prompting in promptings if prompting is not None)
+    return next(prompting for prompting in of_masks if prompting is not None)
 
 
 def attention_order(experiment: Experiment, tokens: np.ndarray) -> np.ndarray | None:

@@ -48,6 +48,8 @@ class ModelConfig:
     scan_unroll: Annotated[int, "[1, 10000]"]
     attention: Literal["auto", "xla", "cudnn", "splash", "flash"]
 
+    target_positions: bool = False  # whether each position also has the position of its target (sigma-GPT)
+
     # In configs these two may be 0: the caller then derives them.
     vocab_size: Annotated[int, "[0, 2**26]"]  # rows of the token table, padding rows included
     max_length: Annotated[int, "[0, 2**24]"]  # rows of the table of learned positions; not read for other positions
@@ -110,6 +112,8 @@ def _check_combinations(config: ModelConfig) -> None:
             "model.tie_embeddings=True this needs model.prediction_head='bert', which projects states to the table's "
             "width"
         )
+    if config.target_positions and config.positions not in ("learned", "rope"):
+        raise ValueError(f"model.positions={config.positions!r} must be 'learned' or 'rope' for target_positions=True")
     if config.share_stacks and config.architecture != "encoder_decoder":
         raise ValueError(
             f"model.share_stacks=True needs two stacks: set it to False for model.architecture={config.architecture!r}"

@@ -1,4 +1,6 @@
-"""Position encodings: T5's relative position biases and rotary embeddings. Learned positions are an `Embedding`.
+"""Position encodings: T5's relative position biases, rotary embeddings, and the positions of targets.
+
+Learned positions are an `Embedding`.
 
 Suffixes: B batch, L length, Q queries, K keys, H heads; W = Q + K - 1 distinct relative positions.
 """
@@ -11,6 +13,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
+from models.layers import Embedding, Linear
 
 Rotation = tuple[Array, Array]  # cosines and sines of the angles, each float32 [B, 1, L, head_dim / 2]
 
@@ -104,3 +107,36 @@ def rotate(x_BxHxLxK: Array, rotation: Rotation) -> Array:
     first, second = jnp.split(x_BxHxLxK.astype(jnp.float32), 2, axis=-1)
     rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
     return rotated.astype(x_BxHxLxK.dtype)
+
+
+class TargetPositions(nnx.Module):
+    """The second position encoding of sigma-GPT (Pannatier et al. 2024, arXiv 2404.09562): where the next token is.
+
+    It is added to the embeddings. With learned positions: a second table, of the target's position. With rotary ones:
+    a linear map of the cosines and sines of the angles of the offset from the position of the token that is read to the
+    target's. A query can then attend to what is around its target, because a rotation by this offset is linear in them.
+
+    Deviation: sigma-GPT concatenates both encodings, of half the width each. A sum can represent this, and leaves the
+    model without the second encoding as it was. sigma-GPT has no rotary positions.
+    """
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        self.config = config
+        if config.positions == "learned":
+            self.position_embedder = Embedding(config, config.max_length, rngs=rngs)
+        else:
+            width, init = config.embedding_width, initializers.matrix(config)
+            self.offset_projection = Linear(config, config.head_dim, width, init, rngs=rngs)
+
+    def __call__(self, positions_BxL: Array, target_positions_BxL: Array | None) -> Array:
+        """Maps the positions of the tokens that are read, and of the targets, int32, to [B, L, columns].
+
+        target_positions: None: `positions`, from left to right.
+        """
+        config = self.config
+        target_positions_BxL = positions_BxL if target_positions_BxL is None else target_positions_BxL
+        if config.positions == "learned":
+            return self.position_embedder(target_positions_BxL)
+        angles = rotation(target_positions_BxL - positions_BxL, config.head_dim, config.rope_theta)
+        features = jnp.concatenate(angles, axis=-1).reshape(-1, config.head_dim)
+        return self.offset_projection(features).reshape(*positions_BxL.shape, -1)

@@ -17,6 +17,7 @@ from models.config import ModelConfig
 from models.layers import Embedding, Linear, Norm, PredictionHead, logits_product, model_dropout, split_key
 from models.parameters import Params, bind_module, init_module
 from models.placement import constrain_activations
+from models.positions import TargetPositions
 from models.stack import AttentionContext, Stack
 
 Batch = Mapping[str, Array]
@@ -39,6 +40,8 @@ class Transformer(nnx.Module):
                 setattr(self, f"{prefix}embedding_norm", Norm(config, features=config.embedding_width, rngs=rngs))
         if config.num_token_types:
             self.token_type_embedder = Embedding(config, config.num_token_types, rngs=rngs)
+        if config.target_positions:
+            self.target_positions = TargetPositions(config, rngs=rngs)
         if config.embedding_width != config.d_model:
             # Not named after the embeddings: the default of `optimizer.no_decay` would then exempt its kernel.
             self.input_projection = Linear(
@@ -80,14 +83,10 @@ class Transformer(nnx.Module):
             return self.encode(batch, dropout_key=encoder_key)
         encoded_BxExD = self.encode(batch, dropout_key=encoder_key) if self.config.has_encoder else None
         embed_key, stack_key = split_key(decoder_key, 2)
-        x_BxLxD, _ = self.decoder(
-            self.embed(
-                batch["decoder_input_tokens"], batch["decoder_positions"], stack="decoder", dropout_key=embed_key
-            ),
-            self.decoder_attention(batch),
-            encoded_BxExD=encoded_BxExD,
-            dropout_key=stack_key,
-        )
+        tokens, positions = batch["decoder_input_tokens"], batch["decoder_positions"]
+        targets = batch.get("decoder_target_positions")
+        x = self.embed(tokens, positions, target_positions_BxL=targets, stack="decoder", dropout_key=embed_key)
+        x_BxLxD, _ = self.decoder(x, self.decoder_attention(batch), encoded_BxExD=encoded_BxExD, dropout_key=stack_key)
         return x_BxLxD
 
     def decoder_attention(self, batch: Batch) -> AttentionContext:
@@ -137,13 +136,15 @@ class Transformer(nnx.Module):
         positions_BxL: Array,
         token_types_BxL: Array | None = None,
         *,
+        target_positions_BxL: Array | None = None,
         stack: Literal["encoder", "decoder"],
         dropout_key: Array | None = None,
     ) -> Array:
         """Returns the sum of token, position and type embeddings, projected to d_model: [B, L, D] in the compute dtype.
 
-        tokens, positions, token types: int32. stack: the stack that reads the result. Raises ValueError if rows are
-        longer than the table of learned positions.
+        tokens, positions, token types, target positions: int32. target_positions: read with `config.target_positions`;
+        None: `positions`. stack: the stack that reads the result. Raises ValueError if rows are longer than the table
+        of learned positions.
         """
         config, x_BxLxD = self.config, self.token_embedder(tokens_BxL)
         prefix = f"{stack}_" if config.embeds_per_stack else ""
@@ -157,6 +158,8 @@ class Transformer(nnx.Module):
             x_BxLxD += getattr(self, f"{prefix}position_embedder")(positions_BxL)
         if token_types_BxL is not None:
             x_BxLxD += self.token_type_embedder(token_types_BxL)
+        if config.target_positions:
+            x_BxLxD += self.target_positions(positions_BxL, target_positions_BxL)
         if config.embedding_norm:
             x_BxLxD = getattr(self, f"{prefix}embedding_norm")(x_BxLxD)
         x_BxLxD = model_dropout(config, x_BxLxD, dropout_key)

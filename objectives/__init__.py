@@ -4,6 +4,7 @@ An entry of OBJECTIVES is a frozen dataclass whose fields are the fields of `con
 only; the JAX losses are in objectives/losses, which is not imported here.
 """
 
+from objectives.any_order import AnyOrder
 from objectives.bart import BART
 from objectives.block_diffusion import BlockDiffusion
 from objectives.classification import Classification
@@ -30,6 +31,7 @@ from objectives.teacherless import Teacherless
 from objectives.unilm import UniLM
 
 OBJECTIVES = {
+    "any_order": AnyOrder,
     "bart": BART,
     "block_diffusion": BlockDiffusion,
     "classification": Classification,

@@ -25,6 +25,9 @@ class InputsTargets(NamedTuple):
     inputs: Sequences
     targets: Sequences
     labels: np.ndarray | None = None  # int32 [E], the class of each example; None without classes
+    # int32 [E, W], of each token of the inputs, then of the targets: its place in the text, from 0, of which a decoder
+    # reads the tokens in this order; None: the text is the inputs and then the targets.
+    places: np.ndarray | None = None
 
 
 class Masked(NamedTuple):
@@ -104,6 +107,7 @@ class Objective(abc.ABC):
     causal: ClassVar[bool] = False  # whether a decoder reads examples that are predicted in place causally
     has_attention_order: ClassVar[bool] = False  # whether `corrupt` sets Masked.attention_order, or Masked.blocks
     has_blocks: ClassVar[bool] = False  # whether `corrupt` sets Masked.blocks
+    has_places: ClassVar[bool] = False  # whether `corrupt` sets InputsTargets.places
     # With "labels" among extra_columns: the names of the classes, in the order of their ids.
     classes: tuple[str, ...] = ()
     num_token_types: ClassVar[int] = 0  # number of values in Masked.token_types; 0 without token types

@@ -30,6 +30,11 @@ class Prompting(abc.ABC):
     task: ClassVar[Task]
     allows_empty: ClassVar[bool] = False  # whether the prompt may have no text
 
+    @property
+    def of_masks(self) -> "FillMasks | None":
+        """How prompts with masks are laid out; None if the model fills in none."""
+        return None
+
     @abc.abstractmethod
     def lay_out(self, text: np.ndarray, vocab: Vocab) -> PromptTokens:
         """Lays out `text` as the objective does in training."""
@@ -243,6 +248,11 @@ class FillMasks(Prompting):
     task: ClassVar[Task] = "fill_masks"
     order: ClassVar[Literal["margin", "once"]] = "margin"  # of the masks, by default (generate/fill_masks.py)
     causal: ClassVar[bool] = False  # whether a decoder reads the masks causally (Masked.causal)
+    visible_first: ClassVar[bool] = False  # whether a decoder reads the visible tokens, and then predicts each mask
+
+    @property
+    def of_masks(self):
+        return self
 
     def lay_out(self, text, vocab):
         return PromptTokens(_ids([vocab.cls, *text, vocab.sep] if self.has_ends else text), _ids([]))
@@ -303,6 +313,34 @@ class RespondAtOnce(FillResponse):
 
     order = "once"
     causal = True
+
+
+class ContinueAnyOrder(Continue):
+    """The model continues a text from left to right, or fills in its [MASK]s: any order."""
+
+    @property
+    def of_masks(self):
+        return FillAnyOrder()
+
+
+@dataclasses.dataclass(frozen=True)
+class FillAnyOrder(FillMasks):
+    """The model reads the visible tokens from left to right, and predicts each [MASK] as the token that is next.
+
+    Each mask is predicted from the visible tokens alone, as in the bursts of sigma-GPT (arXiv 2404.09562). They
+    are laid out first, and the masks after them.
+    """
+
+    mask_rate: float = 0.5
+    has_ends: bool = False
+    shifted: bool = True
+
+    causal = True
+    visible_first = True
+
+    def lay_out(self, text, vocab):
+        is_mask = text == vocab.mask
+        return PromptTokens(np.concatenate([text[~is_mask], text[is_mask]]), _ids([]))
 
 
 def _ids(tokens) -> np.ndarray:

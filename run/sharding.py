@@ -42,8 +42,8 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"position_embedder/embedding", P(None, "fsdp")),
     # [2, D]
     (r"token_type_embedder/embedding", P(None, "fsdp")),
-    # [E, D]: for embeddings narrower than the model
-    (r"input_projection/kernel", P("fsdp", "tensor")),
+    # [E, D]: for embeddings narrower than the model; [K, E]
+    (r"(input|offset)_projection/kernel", P("fsdp", "tensor")),
     # [D, D] or [D, E]
     (r"(prediction|discriminator)_head/dense/kernel", P("fsdp", "tensor")),
     # [D, D]

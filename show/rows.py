@@ -215,6 +215,9 @@ def _position_facts(batch: Batch, examples: Examples, e: int, labels: tuple[str,
     if "decoder_bidirectional_mask" in batch:
         prefix = batch["decoder_bidirectional_mask"][row][batch["decoder_segment_ids"][row] == segment]
         facts.append(f"bidirectional prefix of {plural(prefix.sum(), 'position')}" if prefix.any() else "causal")
+    if "decoder_target_positions" in batch:
+        places = batch["decoder_target_positions"][row][batch["decoder_segment_ids"][row] == segment]
+        facts.append("from left to right" if (np.diff(places) == 1).all() else "in a shuffled order")
     if "encoder_token_types" in batch:
         types = batch["encoder_token_types"][row][batch["encoder_segment_ids"][row] == segment]
         facts.append(f"sentence A {plural((types == 0).sum(), 'position')}, B {(types == 1).sum()}")

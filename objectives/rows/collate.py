@@ -17,6 +17,13 @@ from objectives.objective import Denoiser, InputsTargets, Masked, Objective, Row
 from objectives.rows import layout
 
 Examples = InputsTargets | Masked | layout.DecoderExamples
+# What an objective says of its examples -> the fields of the examples that it then sets.
+_FIELDS = {
+    "has_denominators": ("denominators",),
+    "has_attention_order": ("attention_order",),
+    "has_blocks": ("blocks", "positions"),
+    "has_places": ("positions", "target_positions"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,13 +86,12 @@ class Collator:
             parts.append(self._corrupt(members, windows, chosen[-1]))
         # All batches must have the same fields, also those without an example of a denoiser that sets some of them.
         objectives = [denoiser.objective for denoiser in self.denoisers]
-        in_all = {"denominators"} if any(objective.has_denominators for objective in objectives) else set()
-        in_all |= {"attention_order"} if any(objective.has_attention_order for objective in objectives) else set()
-        in_all |= {"blocks", "positions"} if any(objective.has_blocks for objective in objectives) else set()
+        flags = [flag for flag in _FIELDS if any(getattr(objective, flag) for objective in objectives)]
+        in_all = {name for flag in flags for name in _FIELDS[flag]}
         kinds, examples = {type(part) for part in parts}, cast(list[Examples], parts)
-        if kinds == {InputsTargets} and not in_all:
+        if kinds == {InputsTargets} and (not in_all or all(objective.has_places for objective in objectives)):
             return _interleave(parts, chosen)
-        if InputsTargets in kinds:
+        if InputsTargets in kinds or "has_places" in flags:
             examples = [layout.decoder_examples(part, self.bidirectional_inputs, self.vocab) for part in parts]
         in_some = {name for part in examples for name in part._fields if getattr(part, name) is not None}
         return _interleave([_with_fields(part, in_all | in_some) for part in examples], chosen)
@@ -129,7 +135,15 @@ class Collator:
         if not denoiser.mode:
             return examples
         modes = np.concatenate([np.full(len(places), vocab.mode(member.mode)) for member, places in group])
+        if denoiser.objective.has_places:
+            examples = _after_one_token(cast(InputsTargets, examples))
         return examples._replace(inputs=prepend(examples.inputs, modes))
+
+
+def _after_one_token(examples: InputsTargets) -> InputsTargets:
+    """The examples with the places of texts that begin with another token, which is read first."""
+    assert examples.places is not None
+    return examples._replace(places=np.pad(examples.places + 1, ((0, 0), (1, 0))))
 
 
 def _future_edges(steps: np.ndarray, annealing_steps: int, seed: int) -> Batch:
@@ -163,6 +177,7 @@ def _with_fields(part: Examples, names: Set[str]) -> Examples:
         return part
     weights = cast(Masked, part).selected.astype(np.float32) if part.weights is None else part.weights
     zeros, places = np.zeros(part.targets.shape, np.int32), np.arange(part.targets.shape[1], dtype=np.int32)
+    positions = np.broadcast_to(places, zeros.shape) if part.positions is None else part.positions
     defaults: dict[str, Any] = {
         "weights": weights,
         "denominators": weights,
@@ -170,7 +185,8 @@ def _with_fields(part: Examples, names: Set[str]) -> Examples:
         "causal": np.zeros(len(zeros), bool),
         "attention_order": zeros,
         "blocks": zeros,
-        "positions": np.broadcast_to(places, zeros.shape),
+        "positions": positions,
+        "target_positions": positions,
     }
     return part._replace(**{name: defaults[name] for name in missing & defaults.keys()})
 

@@ -149,7 +149,8 @@ def encoder_decoder(
 
     Raises ValueError where the examples of a row are longer than the row.
     """
-    inputs, targets, labels = examples
+    inputs, targets, labels, places = examples
+    assert places is None, "only a decoder-only model reads a text in another order"
     inputs = _never_empty(inputs, vocab.eos) if labels is None else append(inputs, vocab.eos)
     encoder = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length)
     decoder = _Runs(row_ids, targets.lengths[:, None], num_rows, shape.targets_length)
@@ -173,6 +174,7 @@ class DecoderExamples(NamedTuple):
     denominators: np.ndarray | None = None  # float32 [E, W], as in Masked
     attention_order: np.ndarray | None = None  # int32 [E, W], as in Masked
     positions: np.ndarray | None = None  # int32 [E, W], as in Masked
+    target_positions: np.ndarray | None = None  # int32 [E, W], the place of each target in its text; None: `positions`
 
 
 def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: bool, vocab: Vocab) -> DecoderExamples:
@@ -188,16 +190,19 @@ def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: boo
         prefix = lengths if examples.causal is None else np.where(examples.causal, 0, lengths)
         optional = examples.labels, examples.denominators, examples.attention_order, examples.positions
         return DecoderExamples(examples.inputs, examples.targets, weights, shifted, prefix, *optional)
-    inputs, targets, labels = examples
+    inputs, targets, labels, places = examples
     lengths = inputs.lengths + targets.lengths
     filled = valid_positions(lengths, int(lengths.max(initial=0)))
     is_target = filled & ~valid_positions(inputs.lengths, filled.shape[1])
     tokens = _fill(*inputs, at=filled & ~is_target, into=np.zeros(filled.shape, np.int32))
     tokens = _fill(*targets, at=is_target, into=tokens)
     prefix = (inputs.lengths + (inputs.lengths > 0)) * bidirectional_inputs
-    return DecoderExamples(
-        Sequences(tokens, lengths), tokens, is_target.astype(np.float32), np.ones(len(lengths), bool), prefix, labels
-    )
+    read, every = Sequences(tokens, lengths), np.ones(len(lengths), bool)
+    in_order = DecoderExamples(read, tokens, is_target.astype(np.float32), every, prefix, labels)
+    if places is None:
+        return in_order
+    positions = np.pad(places + 1, ((0, 0), (1, 0)))[:, :-1]  # of the token before each, which is read there
+    return in_order._replace(positions=positions, target_positions=places)
 
 
 def _decoder_only(
@@ -216,7 +221,7 @@ def _decoder_only(
         optional["sentence_labels"] = _by_row(examples.labels, row_ids, num_rows)
     if examples.denominators is not None:
         optional["decoder_loss_denominators"] = runs.fill(examples.denominators, lengths, 0, np.float32)
-    for name in ("attention_order", "positions"):
+    for name in ("attention_order", "positions", "target_positions"):
         if (values := getattr(examples, name)) is not None:
             optional[f"decoder_{name}"] = runs.fill(values, lengths, 0)
     return {
@@ -248,11 +253,11 @@ def decoder_only(
     sequence is causal. Examples with labels have one row each. The other arguments and the error are those of
     `encoder_decoder`.
     """
-    if isinstance(examples, Masked):
+    if isinstance(examples, Masked) or (isinstance(examples, InputsTargets) and examples.places is not None):
         examples = decoder_examples(examples, bidirectional_inputs, vocab)
     if isinstance(examples, DecoderExamples):
         return _decoder_only(examples, row_ids, denoiser_ids, num_rows, shape, vocab)
-    inputs, targets, labels = examples
+    inputs, targets, labels, _ = examples
     reads_last_input = (inputs.lengths > 0).astype(np.int64)  # 1 if the position of the first target reads an input
     lengths = np.stack([inputs.lengths, reads_last_input, targets.lengths - reads_last_input], axis=1)
     runs = _Runs(row_ids, lengths, num_rows, shape.inputs_length)

@@ -9,6 +9,7 @@ import pytest
 from evaluation.probes import PROBES
 from objectives import bart, denoisers_of, fim
 from objectives.algebra.infilling import Cover
+from objectives.any_order import AnyOrder
 from objectives.bart import BART
 from objectives.block_diffusion import BlockDiffusion
 from objectives.denoising import Denoising
@@ -34,6 +35,8 @@ def examples_of_training(objective, start, stop, monkeypatch):
     is_hidden = (np.arange(20) >= start) & (np.arange(20) < stop)
     if isinstance(objective, Reverse):
         objective = dataclasses.replace(objective, reverse_share=0.0)
+    if isinstance(objective, AnyOrder):  # prompts are read from left to right
+        objective = dataclasses.replace(objective, shuffled_share=0.0, predicted_share=1.0)
     if isinstance(objective, Denoising):
         if isinstance(objective, PrefixLM) and stop < len(TEXT):
             return None
@@ -105,6 +108,7 @@ FITS = {  # config -> the probes that fit, where it differs from its objective's
     "multi_token_prediction": "continuation exact_match minimal_pairs",
     "future_summary": "continuation exact_match minimal_pairs",
     "reverse": "continuation exact_match minimal_pairs",
+    "sigma_gpt": "continuation exact_match minimal_pairs",
     "hybrid": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "clm_then_mlm": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "clm_then_mlm:clm_100": "continuation exact_match minimal_pairs",
