@@ -29,7 +29,7 @@ CODE = {
     "contract": 371,
     "data": 4_340,
     "evaluation": 1_900,
-    "experiment": 1_020,
+    "experiment": 1_030,
     "files": 300,
     "generate": 965,
     "huggingface": 1_680,

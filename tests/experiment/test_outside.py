@@ -113,5 +113,5 @@ def test_an_entry_point_that_is_no_objective_is_one_line(monkeypatch, case):
 
 def test_names_that_are_not_known_are_refused_as_before():
     for name in ("unknown", None, 5, []):
-        with pytest.raises(ConfigError, match=r"^objective.name=.* must be one of 'bart', "):
+        with pytest.raises(ConfigError, match=r"^objective.name=.* must be one of 'any_order', 'bart', "):
             make_experiment(small_config("clm", "decoder_only", objective={"name": name}))
