@@ -261,8 +261,8 @@ def make_experiment(
     if not data.append_special_tokens:
         _check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
     annealing_warnings = _check_annealing(sections, model) if data.attention_annealing_steps else []
-    if any(denoiser.objective.has_blocks for denoiser in denoisers):
-        _check_blocks(denoisers, model, data)
+    if any(denoiser.objective.has_blocks or denoiser.objective.has_positions for denoiser in denoisers):
+        _check_places(denoisers, model, data)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     batch_spec, heldout_spec, warnings = make_batch_specs(tasks, sections, objective, row_shape, tokenizer.vocab)
     scored = max(most_scored(tasks, spec, row_shape) for spec in (batch_spec, heldout_spec))
@@ -394,11 +394,15 @@ def _check_annealing(sections: ExperimentConfig, model: ModelConfig) -> list[str
     return []
 
 
-def _check_blocks(denoisers: Sequence[Denoiser], model: ModelConfig, data: DataConfig) -> None:
-    """Raises ConfigError for fields that read places in a row, where a row has a clean copy after each text."""
+def _check_places(denoisers: Sequence[Denoiser], model: ModelConfig, data: DataConfig) -> None:
+    """Raises ConfigError for fields that read places in a row, where these are not the positions of the tokens."""
     steps = data.attention_annealing_steps
-    for denoiser in (each for each in denoisers if each.objective.has_blocks):
+    for denoiser in denoisers:
         name, rows = f"{denoiser.field} ({type(denoiser.objective).__name__})", "whose rows repeat each text"
+        if denoiser.objective.has_positions:
+            rows = "whose targets have the positions of the text that they come from"
+        elif not denoiser.objective.has_blocks:
+            continue
         if model.positions == "relative":
             raise ConfigError(
                 f"model.positions='relative' counts distances in a row, and does not go with {name}, {rows}: "

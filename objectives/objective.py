@@ -25,6 +25,9 @@ class InputsTargets(NamedTuple):
     inputs: Sequences
     targets: Sequences
     labels: np.ndarray | None = None  # int32 [E], the class of each example; None without classes
+    # int32 [E, W], the decoder position at which each target is predicted, before a mode token shifts the inputs. None:
+    # 0, 1, ... in an encoder-decoder, and in a decoder those after the inputs.
+    positions: np.ndarray | None = None
 
 
 class Masked(NamedTuple):
@@ -104,6 +107,7 @@ class Objective(abc.ABC):
     causal: ClassVar[bool] = False  # whether a decoder reads examples that are predicted in place causally
     has_attention_order: ClassVar[bool] = False  # whether `corrupt` sets Masked.attention_order, or Masked.blocks
     has_blocks: ClassVar[bool] = False  # whether `corrupt` sets Masked.blocks
+    has_positions: ClassVar[bool] = False  # whether `corrupt` sets InputsTargets.positions
     # With "labels" among extra_columns: the names of the classes, in the order of their ids.
     classes: tuple[str, ...] = ()
     num_token_types: ClassVar[int] = 0  # number of values in Masked.token_types; 0 without token types
@@ -166,7 +170,7 @@ class Objective(abc.ABC):
         """The raw tokens, int32 [L], of one example from its inputs, int32 [n], and its targets, int32 [m].
 
         None where inputs and targets do not determine the order, as with T5's dropped tokens. Inputs and targets
-        together then contain each raw token once. Without `covers_window`: the raw tokens that the example contains.
+        together then contain each raw token once, or twice where the inputs keep some of the targets. Without `covers_window`: the raw tokens that the example contains.
         """
 
     def check(self, field: str) -> list[str]:

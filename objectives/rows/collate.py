@@ -84,7 +84,7 @@ class Collator:
         in_all |= {"blocks", "positions"} if any(objective.has_blocks for objective in objectives) else set()
         kinds, examples = {type(part) for part in parts}, cast(list[Examples], parts)
         if kinds == {InputsTargets} and not in_all:
-            return _interleave(parts, chosen)
+            return _interleave(layout.with_positions(parts, self.row_shape.architecture), chosen)
         if InputsTargets in kinds:
             examples = [layout.decoder_examples(part, self.bidirectional_inputs, self.vocab) for part in parts]
         in_some = {name for part in examples for name in part._fields if getattr(part, name) is not None}
@@ -129,6 +129,8 @@ class Collator:
         if not denoiser.mode:
             return examples
         modes = np.concatenate([np.full(len(places), vocab.mode(member.mode)) for member, places in group])
+        if isinstance(examples, InputsTargets) and examples.positions is not None:
+            examples = examples._replace(positions=examples.positions + 1)
         return examples._replace(inputs=prepend(examples.inputs, modes))
 
 
