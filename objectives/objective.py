@@ -170,7 +170,8 @@ class Objective(abc.ABC):
         """The raw tokens, int32 [L], of one example from its inputs, int32 [n], and its targets, int32 [m].
 
         None where inputs and targets do not determine the order, as with T5's dropped tokens. Inputs and targets
-        together then contain each raw token once, or twice where the inputs keep some of the targets. Without `covers_window`: the raw tokens that the example contains.
+        together then contain each raw token once, or twice where the inputs keep some of the targets. Without
+        `covers_window`: the raw tokens that the example contains.
         """
 
     def check(self, field: str) -> list[str]:

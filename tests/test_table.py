@@ -172,7 +172,8 @@ def example(examples, e: int) -> tuple[np.ndarray, np.ndarray]:
 def fields_of(examples, e: int) -> dict[str, np.ndarray]:
     """All fields of example e, cut to its length."""
     columns = {name: getattr(examples, name)[e] for name in examples._fields[2:] if getattr(examples, name) is not None}
-    cut = {name: column[: examples.inputs.lengths[e]] for name, column in columns.items() if column.ndim}
+    length = (examples.inputs if isinstance(examples, Masked) else examples.targets).lengths[e]
+    cut = {name: column[:length] for name, column in columns.items() if column.ndim}
     return dict(zip(("inputs", "targets"), example(examples, e), strict=True)) | columns | cut
 
 

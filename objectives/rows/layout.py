@@ -269,11 +269,11 @@ def decoder_only(
     sequence is causal. Examples with labels have one row each. The other arguments and the error are those of
     `encoder_decoder`.
     """
-    if isinstance(examples, Masked):
+    if isinstance(examples, Masked) or (isinstance(examples, InputsTargets) and examples.positions is not None):
         examples = decoder_examples(examples, bidirectional_inputs, vocab)
     if isinstance(examples, DecoderExamples):
         return _decoder_only(examples, row_ids, denoiser_ids, num_rows, shape, vocab)
-    inputs, targets, labels, positions = examples
+    inputs, targets, labels, _ = examples
     reads_last_input = (inputs.lengths > 0).astype(np.int64)  # 1 if the position of the first target reads an input
     lengths = np.stack([inputs.lengths, reads_last_input, targets.lengths - reads_last_input], axis=1)
     runs = _Runs(row_ids, lengths, num_rows, shape.inputs_length)
@@ -286,11 +286,6 @@ def decoder_only(
         "decoder_loss_weights": is_target.astype(np.float32),
         "decoder_bidirectional_mask": runs.spread(np.asarray([True, True, False]) & bidirectional_inputs, np.bool_),
         **({} if labels is None else {"sentence_labels": _by_row(labels, row_ids, num_rows)}),
-        **(
-            {}
-            if positions is None
-            else {"decoder_positions": _fill(positions, targets.lengths, is_target, runs.positions())}
-        ),
     }
 
 
