@@ -397,18 +397,15 @@ def _check_annealing(sections: ExperimentConfig, model: ModelConfig) -> list[str
 def _check_places(denoisers: Sequence[Denoiser], model: ModelConfig, data: DataConfig) -> None:
     """Raises ConfigError for fields that read places in a row, where these are not the positions of the tokens."""
     steps = data.attention_annealing_steps
-    for denoiser in denoisers:
-        name, rows = f"{denoiser.field} ({type(denoiser.objective).__name__})", "whose rows repeat each text"
-        if denoiser.objective.has_positions:
-            rows = "whose targets have the positions of the text that they come from"
-        elif not denoiser.objective.has_blocks:
-            continue
+    for denoiser in (each for each in denoisers if each.objective.has_blocks or each.objective.has_positions):
+        objective, name = denoiser.objective, f"{denoiser.field} ({type(denoiser.objective).__name__})"
+        rows = f"whose {'rows repeat each text' if objective.has_blocks else 'targets have positions of their own'}"
         if model.positions == "relative":
             raise ConfigError(
                 f"model.positions='relative' counts distances in a row, and does not go with {name}, {rows}: "
                 "use 'rope' or 'learned'"
             )
-        if steps:
+        if steps and objective.has_blocks:
             raise ConfigError(
                 f"data.attention_annealing_steps={steps} opens attention to what is later in a row, and does not go "
                 f"with {name}, {rows}: set it to 0"

@@ -204,7 +204,7 @@ def _poisson(mean: float) -> np.ndarray:
     weights = [1.0]  # proportional to the probabilities of 1, 2, ...
     while len(weights) < rate or weights[-1] > _LEAST_PROBABILITY * sum(weights):
         weights.append(weights[-1] * rate / (len(weights) + 1))
-    return np.asarray(weights) / sum(weights)
+    return np.asarray(weights[:-1]) / sum(weights[:-1])
 
 
 def _normal(mean: float) -> np.ndarray:
