@@ -116,8 +116,8 @@ def _check_segments(batch: Batch, stack: str) -> None:
     padding = segment_ids == 0
     if (np.diff(np.where(padding, np.iinfo(np.int32).max, segment_ids), axis=1) < 0).any():
         raise ValueError(f"{stack}_segment_ids must not decrease along a row, with padding last")
-    may_start_later = stack == "decoder" and "encoder_segment_ids" in batch
-    restarts = padding if may_start_later else _starts(segment_ids) | padding
+    in_text = stack == "decoder" and "encoder_segment_ids" in batch  # the targets may have the positions of the text
+    restarts = padding if in_text else _starts(segment_ids) | padding
     if (batch[f"{stack}_positions"][restarts] != 0).any():
         raise ValueError(f"{stack}_positions must restart at 0 with each segment and be 0 on padding")
     for name in (f"{stack}_loss_weights", f"{stack}_loss_denominators"):
