@@ -111,6 +111,16 @@ BART = {
     "large": _BART | _size(num_layers=12, d_model=1024, num_heads=16, d_ff=4096),
 }
 
+# 6 layers in each stack, as XLM's (facebookresearch/XLM).
+MASS = {"base": _BART | _size(num_layers=6, d_model=1024, num_heads=8, d_ff=4096) | dict(mlp="gelu")}
+
+# Pre-norm stacks. The positions of the paper are sinusoidal; learned ones are nearest of those here.
+_PEGASUS = _BART | dict(norm_position="pre", norm_epsilon=1e-6, embedding_norm=False, mlp="relu")
+PEGASUS = {
+    "base": _PEGASUS | _size(num_layers=12, d_model=768, num_heads=12, d_ff=3072),
+    "large": _PEGASUS | _size(num_layers=16, d_model=1024, num_heads=16, d_ff=4096),
+}
+
 _GPT2 = _BERT | dict(
     architecture="decoder_only",
     norm_position="pre",
@@ -125,6 +135,8 @@ GPT2 = {
     "large": _GPT2 | _size(num_layers=36, d_model=1280, num_heads=20, d_ff=5120),
     "xl": _GPT2 | _size(num_layers=48, d_model=1600, num_heads=25, d_ff=6400),
 }
+# BERT's sizes, with the blocks and the initial values of Megatron-LM's GPT-2.
+GLM = {"base": GPT2["small"], "large": GPT2["medium"]}
 
 _LLAMA = (
     _DEFAULTS

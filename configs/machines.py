@@ -30,6 +30,8 @@ T5 = {"large": Fit(64), "xl": Fit(16), "xxl": Fit(8, sharded=True)}
 UL2 = {"20b": Fit(16, "full", sharded=True)}
 BERT = {"large": Fit(32)}
 BART = {"large": Fit(32)}
+GLM = {"large": Fit(32)}
+PEGASUS = {"large": Fit(32)}
 GPT2 = {"medium": Fit(16), "large": Fit(8), "xl": Fit(8, "dots")}
 LLAMA = {"7b": Fit(4, sharded=True), "13b": Fit(2, "dots", sharded=True), "70b": Fit(2, "full", sharded=True)}
 

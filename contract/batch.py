@@ -7,7 +7,7 @@ B rows; S encoder positions, T decoder positions. The names are seqio's, except 
 |---|---|---|---|
 | decoder_input_tokens, decoder_target_tokens | int32 [B, T] | decoder-only, encoder-decoder | inputs are targets shifted right within each segment; in a segment that is read in both directions throughout, the targets with some of them hidden, shifted or not; in a causal segment all scored targets may be hidden by one token that is none of its targets |
 | decoder_loss_weights | float32 [B, T] | same | the only field that determines which positions are scored |
-| decoder_segment_ids, decoder_positions | int32 [B, T] | same | segment 0 is padding; positions restart with each segment |
+| decoder_segment_ids, decoder_positions | int32 [B, T] | same | segment 0 is padding; positions restart with each segment, at 0 unless an encoder-decoder's targets are a fragment of the text and have the text's positions; targets may have positions of their own |
 | decoder_bidirectional_mask | bool [B, T] | decoder-only | True: the position is in the prefix, which the whole segment attends to |
 | encoder_input_tokens, encoder_segment_ids, encoder_positions | int32 [B, S] | encoder-only, encoder-decoder | segments and positions as in the decoder |
 | encoder_target_tokens, encoder_loss_weights | int32 / float32 [B, S] | encoder-only | weights mark the *selected* positions, including random and kept tokens |
@@ -127,7 +127,9 @@ def _check_segments(batch: Batch, stack: str) -> None:
     padding = segment_ids == 0
     if (np.diff(np.where(padding, np.iinfo(np.int32).max, segment_ids), axis=1) < 0).any():
         raise ValueError(f"{stack}_segment_ids must not decrease along a row, with padding last")
-    if (batch[f"{stack}_positions"][_starts(segment_ids) | padding] != 0).any():
+    in_text = stack == "decoder" and "encoder_segment_ids" in batch  # the targets may have the positions of the text
+    restarts = padding if in_text else _starts(segment_ids) | padding
+    if (batch[f"{stack}_positions"][restarts] != 0).any():
         raise ValueError(f"{stack}_positions must restart at 0 with each segment and be 0 on padding")
     for name in (f"{stack}_loss_weights", f"{stack}_loss_denominators"):
         if name in batch and (batch[name][padding] != 0).any():

@@ -34,6 +34,7 @@ from generate.prompts import (
     first_denoiser,
     lay_out_rows,
     to_sequences,
+    with_mode,
 )
 from generate.sampling import allowed_tokens, padded_batch, padded_length, padded_rows, row_parts
 from models.config import ModelConfig
@@ -65,6 +66,7 @@ class Example(NamedTuple):
     hidden: np.ndarray
     in_place: bool
     prompting: FillMasks | None = None  # of the denoiser, where it fills in masks
+    position: int | None = None  # of the first target, as in generate.prompts.Prompt
 
 
 class Scores(NamedTuple):
@@ -248,10 +250,9 @@ def hide(denoiser: Denoiser, text: np.ndarray, start: int, stop: int, vocab: Voc
     """
     laid_out = denoiser.objective.prompting.hide(text, start, stop, vocab)
     assert laid_out is not None, denoiser.name
-    mode = [vocab.mode(denoiser.mode)] if denoiser.mode else []
+    inputs, targets_start, position = with_mode(denoiser, laid_out, vocab)
     prompting = denoiser.objective.prompting if isinstance(denoiser.objective.prompting, FillMasks) else None
-    inputs = np.array([*mode, *laid_out.inputs], np.int32)
-    return Example(inputs, laid_out.targets_start, text[start:stop], prompting is not None, prompting)
+    return Example(inputs, targets_start, text[start:stop], prompting is not None, prompting, position)
 
 
 def find_denoiser(experiment: Experiment, side: Side, mode: str | None) -> Denoiser | None:
@@ -321,7 +322,8 @@ def batch_of(experiment: Experiment, examples: list[Example], shape: _Shape, row
         batch = masked_rows(experiment, inputs, shape.inputs, examples[0].prompting)
     else:
         targets = to_sequences([np.concatenate([example.targets_start, example.hidden]) for example in examples])
-        batch = lay_out_rows(experiment, InputsTargets(inputs, targets), shape.inputs, shape.targets)
+        positions = [example.position for example in examples]
+        batch = lay_out_rows(experiment, InputsTargets(inputs, targets), positions, shape.inputs, shape.targets)
     return {name: array for name, array in batch.items() if not name.endswith(("target_tokens", "weights", "source"))}
 
 

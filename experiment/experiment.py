@@ -262,8 +262,8 @@ def make_experiment(
     if not data.append_special_tokens:
         _check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
     annealing_warnings = _check_annealing(sections, model) if data.attention_annealing_steps else []
-    if any(denoiser.objective.has_blocks for denoiser in denoisers):
-        _check_blocks(denoisers, model, data)
+    if any(denoiser.objective.has_blocks or denoiser.objective.has_positions for denoiser in denoisers):
+        _check_places(denoisers, model, data)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     batch_spec, heldout_spec, warnings = make_batch_specs(tasks, sections, objective, row_shape, tokenizer.vocab)
     if model.target_positions or any(denoiser.objective.has_places for denoiser in denoisers):
@@ -387,17 +387,18 @@ def _check_annealing(sections: ExperimentConfig, model: ModelConfig) -> list[str
     return []
 
 
-def _check_blocks(denoisers: Sequence[Denoiser], model: ModelConfig, data: DataConfig) -> None:
-    """Raises ConfigError for fields that read places in a row, where a row has a clean copy after each text."""
+def _check_places(denoisers: Sequence[Denoiser], model: ModelConfig, data: DataConfig) -> None:
+    """Raises ConfigError for fields that read places in a row, where these are not the positions of the tokens."""
     steps = data.attention_annealing_steps
-    for denoiser in (each for each in denoisers if each.objective.has_blocks):
-        name, rows = f"{denoiser.field} ({type(denoiser.objective).__name__})", "whose rows repeat each text"
+    for denoiser in (each for each in denoisers if each.objective.has_blocks or each.objective.has_positions):
+        objective, name = denoiser.objective, f"{denoiser.field} ({type(denoiser.objective).__name__})"
+        rows = f"whose {'rows repeat each text' if objective.has_blocks else 'targets have positions of their own'}"
         if model.positions == "relative":
             raise ConfigError(
                 f"model.positions='relative' counts distances in a row, and does not go with {name}, {rows}: "
                 "use 'rope' or 'learned'"
             )
-        if steps:
+        if steps and objective.has_blocks:
             raise ConfigError(
                 f"data.attention_annealing_steps={steps} opens attention to what is later in a row, and does not go "
                 f"with {name}, {rows}: set it to 0"

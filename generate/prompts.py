@@ -13,7 +13,7 @@ from experiment.experiment import Experiment
 from objectives import Denoiser
 from objectives.algebra.sequences import Sequences
 from objectives.objective import InputsTargets, RowShape
-from objectives.prompting import Prompting, Task
+from objectives.prompting import Prompting, PromptTokens, Task
 from objectives.rows import layout
 from run.restore import not_a_language_model
 
@@ -31,12 +31,14 @@ class Prompt:
       text: the prompt's own tokens, with sentinels at the places to fill in.
       inputs: what the model reads before it answers, as in training: with mode token, sentinel and EOS.
       targets_start: the first tokens of the targets, given; the prompt itself for a causal model.
+      position: of the first token of the targets, as in PromptTokens, the mode token counted.
     """
 
     denoiser: Denoiser
     text: np.ndarray
     inputs: np.ndarray
     targets_start: np.ndarray
+    position: int | None = None
 
     @property
     def prompting(self) -> Prompting:
@@ -84,9 +86,16 @@ def read_prompt(
 
 def make_prompt(denoiser: Denoiser, text: np.ndarray, vocab: Vocab) -> Prompt:
     """Returns `text`, ids int32 [n], laid out as `denoiser` lays out the same tokens in training."""
-    inputs, targets_start = denoiser.objective.prompting.lay_out(text, vocab)
-    mode = [vocab.mode(denoiser.mode)] if denoiser.mode else []
-    return Prompt(denoiser, text, np.array([*mode, *inputs], np.int32), targets_start)
+    laid_out = with_mode(denoiser, denoiser.objective.prompting.lay_out(text, vocab), vocab)
+    return Prompt(denoiser, text, *laid_out)
+
+
+def with_mode(denoiser: Denoiser, tokens: PromptTokens, vocab: Vocab) -> PromptTokens:
+    """Returns `tokens` with the mode token of `denoiser`, if it has one, before the inputs."""
+    if not denoiser.mode:
+        return tokens
+    inputs = np.array([vocab.mode(denoiser.mode), *tokens.inputs], np.int32)
+    return PromptTokens(inputs, tokens.targets_start, None if tokens.position is None else tokens.position + 1)
 
 
 def max_answer_length(experiment: Experiment, prompt: Prompt, where: str = "--prompt") -> int:
@@ -101,12 +110,20 @@ def max_answer_length(experiment: Experiment, prompt: Prompt, where: str = "--pr
     else:
         given, row, field = len(prompt.inputs) + len(prompt.targets_start), data.inputs_length, "inputs_length"
     check_length(given, row - 1, f"data.{field}={row}, with one position for an answer,", where)
+    if experiment.model.has_encoder:  # the positions of the text, where the targets have these
+        return min(row - given, data.inputs_length - (prompt.position or 0))
     return row - given
 
 
 def prompt_length(experiment: Experiment, prompt: Prompt) -> int:
     """Returns the number of decoder positions of `prompt`; the last one predicts the first new token."""
     return 1 + len(prompt.targets_start) + (0 if experiment.model.has_encoder else len(prompt.inputs))
+
+
+def first_position(experiment: Experiment, prompt: Prompt) -> int:
+    """Returns the decoder position that predicts the first new token."""
+    before = prompt_length(experiment, prompt) - 1
+    return before + (prompt.position or 0) if experiment.model.has_encoder else before
 
 
 def prompt_batch(experiment: Experiment, prompts: Sequence[Prompt], length: int | None = None) -> Batch:
@@ -122,7 +139,8 @@ def prompt_batch(experiment: Experiment, prompts: Sequence[Prompt], length: int 
     # Inputs are targets shifted right, which drops the last target: append one, so that all given tokens are inputs.
     targets = to_sequences([np.append(prompt.targets_start, np.int32(vocab.eos)) for prompt in prompts])
     shape = (data.inputs_length, length) if model.has_encoder else (length, 0)
-    batch = lay_out_rows(experiment, InputsTargets(inputs, targets), *shape)
+    positions = [prompt.position for prompt in prompts]
+    batch = lay_out_rows(experiment, InputsTargets(inputs, targets), positions, *shape)
     padding_first = (np.arange(length) + lengths[:, None]) % length
     return {
         name: np.take_along_axis(array, padding_first, axis=1) if name.startswith("decoder") else array
@@ -138,12 +156,24 @@ def to_sequences(arrays: Sequence[np.ndarray]) -> Sequences:
     return Sequences(tokens, lengths)
 
 
-def lay_out_rows(experiment: Experiment, examples: InputsTargets, inputs_length: int, targets_length: int) -> Batch:
+def lay_out_rows(
+    experiment: Experiment,
+    examples: InputsTargets,
+    positions: Sequence[int | None],
+    inputs_length: int,
+    targets_length: int,
+) -> Batch:
     """Returns E examples for a model with a decoder, one in each row, as in training.
 
+    positions: of the first target of each example, as in PromptTokens; the next ones follow it.
     inputs_length, targets_length: positions of a row, as in RowShape.
     """
     model, num_rows = experiment.model, len(examples.inputs.lengths)
+    if any(position is not None for position in positions):
+        after = np.zeros(num_rows, np.int64) if model.has_encoder else examples.inputs.lengths
+        first = np.array([p if p is not None else q for p, q in zip(positions, after, strict=True)])
+        of_targets = first[:, None] + np.arange(examples.targets.tokens.shape[1])
+        examples = examples._replace(positions=of_targets.astype(np.int32))
     row_ids, denoiser_ids = np.arange(num_rows), np.zeros(num_rows, np.int32)
     shape = RowShape(model.architecture, inputs_length, targets_length, 1)
     if model.has_encoder:

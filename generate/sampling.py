@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from contract.vocab import Vocab
 from experiment.experiment import Experiment
-from generate.prompts import Prompt, prompt_batch, prompt_length
+from generate.prompts import Prompt, first_position, prompt_batch, prompt_length
 from models.config import ModelConfig
 from models.decoding import decode_step, init_cache, prefill
 from models.parameters import Params
@@ -223,7 +223,7 @@ def _decode_rows(
     if model.positions == "learned":
         length = min(length, model.max_length)
         # No token follows the last one, which therefore has no position.
-        longest = max(prompt_length(experiment, prompt) - 1 + most for (prompt, most), _ in rows)
+        longest = max(first_position(experiment, prompt) + most for (prompt, most), _ in rows)
         longest_row = max(longest, model.max_length)  # the same for all batches that fit
     decoded = decode(
         model,

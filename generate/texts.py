@@ -21,7 +21,7 @@ from generate.fill_masks import (
     masks_prompting,
     read_masked_prompt,
 )
-from generate.prompts import Prompt, max_answer_length, read_prompt
+from generate.prompts import Prompt, first_position, max_answer_length, read_prompt
 from generate.sampling import Request, Sampling, generate_answers
 from models.parameters import Params
 
@@ -170,8 +170,8 @@ def most_tokens(
         return requested or in_row, []
     data, model = experiment.data, experiment.model
     row = data.targets_length if model.has_encoder else data.inputs_length
-    if model.positions == "learned" and requested > in_row + model.max_length - row:
-        most = in_row + model.max_length - row
+    most = model.max_length - first_position(experiment, prompt)
+    if model.positions == "learned" and requested > most:
         raise ConfigError(
             f"--max_tokens={requested} does not fit: the model has {model.max_length} learned positions and {where} "
             f"leaves {most} of them; set --max_tokens={most} or less"

@@ -13,14 +13,17 @@ from objectives.deshuffling import Deshuffling
 from objectives.electra import ELECTRA
 from objectives.fim import FIM
 from objectives.future_summary import FutureSummary
+from objectives.glm import GLM
 from objectives.iid_denoising import IIDDenoising
 from objectives.masked_diffusion import MaskedDiffusion, ResponseDiffusion
+from objectives.mass import MASS
 from objectives.mixture import Mixture
 from objectives.mlm import MLM
 from objectives.mntp import MNTP
 from objectives.multi_token_prediction import MultiTokenPrediction
 from objectives.nsp import NSP
 from objectives.objective import Denoiser, Objective, Schedule
+from objectives.pegasus import PEGASUS
 from objectives.prefix_lm import PrefixLM
 from objectives.reverse import Reverse
 from objectives.sft import SFT
@@ -40,13 +43,16 @@ OBJECTIVES = {
     "electra": ELECTRA,
     "fim": FIM,
     "future_summary": FutureSummary,
+    "glm": GLM,
     "iid_denoising": IIDDenoising,
     "masked_diffusion": MaskedDiffusion,
+    "mass": MASS,
     "mixture": Mixture,
     "mlm": MLM,
     "mntp": MNTP,
     "multi_token_prediction": MultiTokenPrediction,
     "nsp": NSP,
+    "pegasus": PEGASUS,
     "prefix_lm": PrefixLM,
     "response_diffusion": ResponseDiffusion,
     "reverse": Reverse,

@@ -28,6 +28,9 @@ class InputsTargets(NamedTuple):
     # int32 [E, W], of each token of the inputs, then of the targets: its place in the text, from 0, of which a decoder
     # reads the tokens in this order; None: the text is the inputs and then the targets.
     places: np.ndarray | None = None
+    # int32 [E, W], the decoder position at which each target is predicted, before a mode token shifts the inputs. None:
+    # 0, 1, ... in an encoder-decoder, and in a decoder those after the inputs.
+    positions: np.ndarray | None = None
 
 
 class Masked(NamedTuple):
@@ -108,6 +111,7 @@ class Objective(abc.ABC):
     has_attention_order: ClassVar[bool] = False  # whether `corrupt` sets Masked.attention_order, or Masked.blocks
     has_blocks: ClassVar[bool] = False  # whether `corrupt` sets Masked.blocks
     has_places: ClassVar[bool] = False  # whether `corrupt` sets InputsTargets.places
+    has_positions: ClassVar[bool] = False  # whether `corrupt` sets InputsTargets.positions
     # With "labels" among extra_columns: the names of the classes, in the order of their ids.
     classes: tuple[str, ...] = ()
     num_token_types: ClassVar[int] = 0  # number of values in Masked.token_types; 0 without token types
@@ -173,7 +177,8 @@ class Objective(abc.ABC):
         """The raw tokens, int32 [L], of one example from its inputs, int32 [n], and its targets, int32 [m].
 
         None where inputs and targets do not determine the order, as with T5's dropped tokens. Inputs and targets
-        together then contain each raw token once. Without `covers_window`: the raw tokens that the example contains.
+        together then contain each raw token once, or twice where the inputs keep some of the targets. Without
+        `covers_window`: the raw tokens that the example contains.
         """
 
     def check(self, field: str) -> list[str]:

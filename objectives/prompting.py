@@ -12,6 +12,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from contract import rng
+from contract.errors import ConfigError
 from contract.vocab import Vocab
 
 Task = Literal["respond", "continue", "infill_middle", "infill_spans", "rewrite", "fill_masks"]
@@ -22,6 +23,7 @@ class PromptTokens(NamedTuple):
 
     inputs: np.ndarray
     targets_start: np.ndarray  # the tokens that the targets begin with; the model continues them
+    position: int | None = None  # of the first token of the targets; None: as without InputsTargets.positions
 
 
 class Prompting(abc.ABC):
@@ -228,6 +230,48 @@ class Rewrite(Prompting):
 
     def max_sentinels(self, vocab):
         return None
+
+
+@dataclasses.dataclass(frozen=True)
+class FillBlank(Rewrite):
+    """The model writes what one blank of the text hides, at the blank's position: MASS, GLM.
+
+    hidden_as: what a blank is: a [MASK] for each hidden token ("masks"), or one ("mask"). A text without a blank then
+        has one at its end, and the model continues it.
+    offset: the position of the first token of the targets, from the blank's place in the text.
+    """
+
+    writes: Literal["text", "tokens", "spans"] = "tokens"
+    offset: int = 0
+
+    def lay_out(self, text, vocab):
+        """Raises ConfigError where the text has several blanks, or none and the model does not continue it."""
+        places = np.flatnonzero(text == vocab.mask)
+        if self.hidden_as == "mask" and not len(places):
+            text, places = np.append(text, np.int32(vocab.mask)), np.array([len(text)])
+        name, blank = vocab.names()[vocab.mask], "is one" if self.hidden_as == "mask" else "are neighbours, one a token"
+        if not len(places) or (len(places) > 1 and (self.hidden_as == "mask" or (np.diff(places) > 1).any())):
+            raise ConfigError(
+                f"the prompt has {len(places)} {name}, and this run's model fills in one blank, whose {name} {blank}"
+            )
+        return PromptTokens(_ids([*text, vocab.eos]), _ids([]), int(places[0]) + self.offset)
+
+    def hide(self, text, start, stop, vocab):
+        count = 1 if self.hidden_as == "mask" else stop - start
+        return self.lay_out(_ids([*text[:start], *[vocab.mask] * count, *text[stop:]]), vocab)
+
+    def complete(self, text, answer, vocab):
+        places = np.flatnonzero(text == vocab.mask)
+        start, stop = (places[0], places[-1] + 1) if len(places) else (len(text), len(text))
+        return _ids([*text[:start], *answer, *text[stop:]])
+
+    def special_tokens(self, vocab):
+        return _ids([vocab.mask])
+
+    def demonstration(self, tokens, corrupt, vocab):
+        before, truth, after = np.split(tokens, [len(tokens) // 3, max(len(tokens) // 2, 1)])
+        masks = [vocab.mask] * (1 if self.hidden_as == "mask" else len(truth))
+        return _ids([*before, *masks, *after]), truth
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,9 @@ class Reverse(CLM):
 
     Deviations: the paper trains on both directions of every text; here each window has one of them, so that a run reads
     as many tokens as one of CLM, and both in the long run. The paper reverses words before it tokenizes. Its reversal
-    that keeps entities of several words needs a tagger, which sees text and not tokens.
+    that keeps entities of several words needs a tagger, which sees text and not tokens. So do the delimiters around
+    such entities of Kitouni et al. 2024 (arXiv 2406.05183). "segment" keeps parts of the text without a tagger, as the
+    paper's random segments.
     """
 
     reverse_share: Annotated[float, "[0, 1]"]

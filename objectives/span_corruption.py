@@ -23,8 +23,8 @@ class SpanCorruption(Denoising):
     span_length_distribution: of the lengths of spans.
         "composition": T5's. The number of spans is fixed, and all ways to divide the noise tokens among them are
         equally likely. Lengths are nearly geometric.
-        "fixed", "geometric", "normal", "uniform": lengths are drawn until they sum to the number of noise tokens, and
-        the last is cut. See objectives/algebra/noise.py for each distribution.
+        "fixed", "geometric", "normal", "poisson", "uniform": lengths are drawn until they sum to the number of
+        noise tokens, and the last is cut. See objectives/algebra/noise.py for each distribution.
 
     The number of noise tokens is the same for every distribution. The number of spans varies except with "composition",
     and rows have room, and need sentinels, for the most spans (`span_bounds`): windows are shorter than T5's, and

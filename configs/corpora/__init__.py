@@ -19,12 +19,15 @@ from configs import (
     electra,
     fim,
     future_summary,
+    glm,
     hybrid,
     iid_denoising,
     masked_diffusion,
+    mass,
     mlm,
     multi_token_prediction,
     nsp,
+    pegasus,
     prefix_lm,
     reverse,
     sigma_gpt,
@@ -39,9 +42,9 @@ from configs import (
 
 # The configs that read plain text.
 MODULES = (
-    bart, block_diffusion, clm, clm_then_mlm, deshuffling, electra, fim, future_summary, hybrid, iid_denoising,
-    masked_diffusion, mlm, multi_token_prediction, nsp, prefix_lm, reverse, sigma_gpt, simcse, sop, span_corruption,
-    ul2, ul2_baselines, ul2r, unilm,
+    bart, block_diffusion, clm, clm_then_mlm, deshuffling, electra, fim, future_summary, glm, hybrid, iid_denoising,
+    masked_diffusion, mass, mlm, multi_token_prediction, nsp, pegasus, prefix_lm, reverse, sigma_gpt, simcse, sop,
+    span_corruption, ul2, ul2_baselines, ul2r, unilm,
 )  # fmt: skip
 EXPERIMENTS = {module.__name__.removeprefix("configs."): module for module in MODULES}
 

@@ -235,7 +235,7 @@ class ClozeLM(LM):
         dropped = len(text) - most(lambda n: fits(experiment, denoiser, n, max_tokens), len(text))
         text = text[dropped:]
         laid_out = hide(denoiser, np.append(text, np.int32(0)), len(text), len(text) + 1, experiment.vocab)
-        return Prompt(denoiser, text, laid_out.inputs, laid_out.targets_start), dropped
+        return Prompt(denoiser, text, laid_out.inputs, laid_out.targets_start, laid_out.position), dropped
 
     def get_model_info(self) -> dict[str, Any]:
         """Returns what lm-eval writes next to the results: the checkpoint, the layout, and counts."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from contract import rng
 
-Distribution = Literal["fixed", "geometric", "normal", "uniform"]  # of the lengths of noise spans
+Distribution = Literal["fixed", "geometric", "normal", "poisson", "uniform"]  # of the lengths of noise spans
 SpanLengthDistribution = Literal["composition", Distribution]
 
 _LEAST_PROBABILITY = 1e-7  # less likely lengths at the end of a distribution are never drawn
@@ -161,6 +161,7 @@ def probabilities(distribution: Distribution, mean: float) -> np.ndarray:
 
     fixed: the mean.
     geometric: P(n) proportional to (1 - 1 / mean)^n; the tail of less than 1e-7 is cut.
+    poisson: a Poisson law without the length 0; the tail of lengths less likely than 1e-7 is cut.
     uniform: 1, ..., 2 mean - 1, all equally likely.
     normal: proportional to a normal density around the mean with a standard deviation of mean / 3, at the lengths
       1, ..., 2 mean - 1. The standard deviation is a choice of this codebase: the UL2 paper does not give one.
@@ -174,6 +175,8 @@ def probabilities(distribution: Distribution, mean: float) -> np.ndarray:
         lengths = np.arange(math.ceil(math.log(_LEAST_PROBABILITY) / math.log1p(-1 / mean)))
         weights = (1 - 1 / mean) ** lengths
         return weights / weights.sum()
+    if distribution == "poisson":
+        return _poisson(mean)
     shape = {"fixed": _fixed, "uniform": _uniform, "normal": _normal}[distribution]
     step = 1 if distribution == "fixed" else 0.5  # between the means of neighbouring distributions
     lower = math.floor(mean / step) * step
@@ -192,6 +195,16 @@ def _fixed(mean: float) -> np.ndarray:
 def _uniform(mean: float) -> np.ndarray:
     longest = round(2 * mean - 1)
     return np.full(longest, 1 / longest)
+
+
+def _poisson(mean: float) -> np.ndarray:
+    rate = mean - 1  # of the law with the length 0; the fixed point below is above it
+    for _ in range(200):
+        rate = mean * -math.expm1(-rate)
+    weights = [1.0]  # proportional to the probabilities of 1, 2, ...
+    while len(weights) < rate or weights[-1] > _LEAST_PROBABILITY * sum(weights):
+        weights.append(weights[-1] * rate / (len(weights) + 1))
+    return np.asarray(weights[:-1]) / sum(weights[:-1])
 
 
 def _normal(mean: float) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Sentences of raw examples, and their permutation."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,33 @@ def sentence_ends(tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab, ends: S
     is_end &= valid
     is_end[np.arange(len(tokens)), lengths - 1] = True
     return is_end
+
+
+class Sentences(NamedTuple):
+    """The sentences of E examples, S at most in one."""
+
+    number: (
+        np.ndarray
+    )  # int64 [E, W], which sentence of its example each token is in; after the example's end, its count
+    lengths: np.ndarray  # int64 [E, S + 1], in tokens; 0 for those that an example does not have
+    counts: np.ndarray  # int64 [E]
+
+
+def sentences_of(ends: np.ndarray) -> Sentences:
+    """The sentences of examples with sentence `ends`, bool [E, W]."""
+    count = ends.sum(axis=1)
+    number = np.cumsum(ends, axis=1) - ends
+    stops = np.zeros((len(ends), int(count.max()) + 1), np.int64)
+    rows, places = np.nonzero(ends)
+    stops[rows, number[rows, places]] = places + 1
+    return Sentences(number, np.maximum(np.diff(stops, axis=1, prepend=0), 0), count)
+
+
+def first_tokens(ends: np.ndarray) -> np.ndarray:
+    """bool [E, W]: the first token of each sentence, and each example's first token after its end."""
+    first = np.ones_like(ends)
+    first[:, 1:] = ends[:, :-1]
+    return first
 
 
 def permuted_sentences(keys: np.ndarray, ends: np.ndarray, share: float) -> np.ndarray:

@@ -130,7 +130,7 @@ def choose_ngrams(
         np.maximum.accumulate(head, axis=1, out=head)
     needed = in_order if cut is None else in_order + _missing(keys, sizes, counts, exists, cut, order, head)
     taken = np.empty(len(sizes), bool)
-    taken[order] = _fitting(in_order, needed, head, budgets)[exists]
+    taken[order] = fitting(in_order, needed, head, budgets)[exists]
     chosen.ravel()[places] = np.repeat(taken, sizes)
 
     without = np.flatnonzero(~chosen.any(axis=1))
@@ -183,7 +183,7 @@ def _missing(
 
     For a part of a word: how many tokens it is shorter than the whole word that is drawn for it. For the words of an
     n-gram that follow the first word of the row: as many tokens as for this word. sizes: int64 [n], of all words; the
-    other arguments are those of `choose_ngrams`, `_ngram_order` and `_fitting`.
+    other arguments are those of `choose_ngrams`, `_ngram_order` and `fitting`.
     """
     table = np.zeros(exists.shape, np.int32)
     table[exists] = sizes
@@ -254,7 +254,7 @@ def _shuffled(keys: np.ndarray, heads: np.ndarray, exists: np.ndarray) -> np.nda
     return np.repeat(order.ravel() - (np.cumsum(lengths) - lengths), lengths) + places
 
 
-def _fitting(sizes: np.ndarray, needed: np.ndarray, head: np.ndarray, budgets: np.ndarray) -> np.ndarray:
+def fitting(sizes: np.ndarray, needed: np.ndarray, head: np.ndarray, budgets: np.ndarray) -> np.ndarray:
     """bool [E, M]: the words chosen in order, each if the rest of budgets[e] is at least the number of tokens needed.
 
     sizes: int32 [E, M], what a chosen word takes of the budget; 0 where there is no word. needed: int32 [E, M], at

@@ -90,7 +90,9 @@ class Collator:
         in_all = {name for flag in flags for name in _FIELDS[flag]}
         kinds, examples = {type(part) for part in parts}, cast(list[Examples], parts)
         if kinds == {InputsTargets} and (not in_all or all(objective.has_places for objective in objectives)):
-            return _interleave(parts, chosen)
+            return _interleave(
+                layout.with_positions(cast(list[InputsTargets], parts), self.row_shape.architecture), chosen
+            )
         if InputsTargets in kinds or "has_places" in flags:
             examples = [layout.decoder_examples(part, self.bidirectional_inputs, self.vocab) for part in parts]
         in_some = {name for part in examples for name in part._fields if getattr(part, name) is not None}
@@ -137,6 +139,8 @@ class Collator:
         modes = np.concatenate([np.full(len(places), vocab.mode(member.mode)) for member, places in group])
         if denoiser.objective.has_places:
             examples = _after_one_token(cast(InputsTargets, examples))
+        if isinstance(examples, InputsTargets) and examples.positions is not None:
+            examples = examples._replace(positions=examples.positions + 1)
         return examples._replace(inputs=prepend(examples.inputs, modes))
 
 

@@ -4,6 +4,7 @@ A row may contain several examples; each is a separate segment and does not atte
 describes the fields of the batch.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from contract.batch import Batch
 from contract.vocab import Vocab
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, append, prepend
-from objectives.objective import InputsTargets, Masked, RowShape
+from objectives.objective import Architecture, InputsTargets, Masked, RowShape
 from objectives.rows.clean_copies import with_clean_copies
 
 
@@ -149,7 +150,7 @@ def encoder_decoder(
 
     Raises ValueError where the examples of a row are longer than the row.
     """
-    inputs, targets, labels, places = examples
+    inputs, targets, labels, places, positions = examples
     assert places is None, "only a decoder-only model reads a text in another order"
     inputs = _never_empty(inputs, vocab.eos) if labels is None else append(inputs, vocab.eos)
     encoder = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length)
@@ -159,6 +160,7 @@ def encoder_decoder(
         **_decoder_fields(decoder, decoder.fill(*targets, vocab.pad), denoiser_ids, vocab),
         "decoder_loss_weights": decoder.spread(1, np.float32),
         **({} if labels is None else {"sentence_labels": _by_row(labels, row_ids, num_rows)}),
+        **({} if positions is None else {"decoder_positions": decoder.fill(positions, targets.lengths, 0)}),
     }
 
 
@@ -190,7 +192,7 @@ def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: boo
         prefix = lengths if examples.causal is None else np.where(examples.causal, 0, lengths)
         optional = examples.labels, examples.denominators, examples.attention_order, examples.positions
         return DecoderExamples(examples.inputs, examples.targets, weights, shifted, prefix, *optional)
-    inputs, targets, labels, places = examples
+    inputs, targets, labels, places, positions = examples
     lengths = inputs.lengths + targets.lengths
     filled = valid_positions(lengths, int(lengths.max(initial=0)))
     is_target = filled & ~valid_positions(inputs.lengths, filled.shape[1])
@@ -199,10 +201,28 @@ def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: boo
     prefix = (inputs.lengths + (inputs.lengths > 0)) * bidirectional_inputs
     read, every = Sequences(tokens, lengths), np.ones(len(lengths), bool)
     in_order = DecoderExamples(read, tokens, is_target.astype(np.float32), every, prefix, labels)
-    if places is None:
-        return in_order
-    positions = np.pad(places + 1, ((0, 0), (1, 0)))[:, :-1]  # of the token before each, which is read there
-    return in_order._replace(positions=positions, target_positions=places)
+    if places is not None:
+        positions = np.pad(places + 1, ((0, 0), (1, 0)))[:, :-1]  # of the token before each, which is read there
+        return in_order._replace(positions=positions, target_positions=places)
+    if positions is not None:
+        all_places = np.tile(np.arange(filled.shape[1], dtype=np.int32), (len(lengths), 1))
+        positions = _fill(positions, targets.lengths, at=is_target, into=all_places)
+    return in_order._replace(positions=positions)
+
+
+def with_positions(parts: Sequence[InputsTargets], architecture: Architecture) -> Sequence[InputsTargets]:
+    """Returns the parts of one batch with positions of their targets in all parts, if a part has them.
+
+    architecture: "encoder_decoder" or "decoder_only": whether the positions without any are those after the inputs.
+    """
+    if all(part.positions is None for part in parts):
+        return parts
+    positions = []
+    for inputs, targets, _, _, given in parts:
+        first = inputs.lengths * (architecture == "decoder_only")
+        after = (first[:, None] + np.arange(targets.tokens.shape[1])).astype(np.int32)
+        positions.append(after if given is None else given)
+    return [part._replace(positions=of_part) for part, of_part in zip(parts, positions, strict=True)]
 
 
 def _decoder_only(
@@ -253,11 +273,13 @@ def decoder_only(
     sequence is causal. Examples with labels have one row each. The other arguments and the error are those of
     `encoder_decoder`.
     """
-    if isinstance(examples, Masked) or (isinstance(examples, InputsTargets) and examples.places is not None):
+    if isinstance(examples, Masked) or (
+        isinstance(examples, InputsTargets) and (examples.places is not None or examples.positions is not None)
+    ):
         examples = decoder_examples(examples, bidirectional_inputs, vocab)
     if isinstance(examples, DecoderExamples):
         return _decoder_only(examples, row_ids, denoiser_ids, num_rows, shape, vocab)
-    inputs, targets, labels, _ = examples
+    inputs, targets, labels, *_ = examples
     reads_last_input = (inputs.lengths > 0).astype(np.int64)  # 1 if the position of the first target reads an input
     lengths = np.stack([inputs.lengths, reads_last_input, targets.lengths - reads_last_input], axis=1)
     runs = _Runs(row_ids, lengths, num_rows, shape.inputs_length)

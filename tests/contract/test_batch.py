@@ -51,6 +51,16 @@ def test_violations(changed, message):
         check_batch(batch() | changed, "decoder_only")
 
 
+def test_the_targets_of_an_encoder_decoder_may_begin_within_the_text():
+    fields = {name: row for name, row in batch(decoder_positions=[3, 4, 5, 6, 1, 2, 3, 0, 0, 0]).items()}
+    del fields["decoder_bidirectional_mask"]
+    fields |= {f"encoder_{name}": fields[f"decoder_{name}"] * 0 for name in ("input_tokens", "positions")}
+    fields["encoder_segment_ids"] = fields["decoder_segment_ids"]
+    check_batch(fields, "encoder_decoder")
+    with pytest.raises(ValueError, match="encoder_positions must restart at 0"):
+        check_batch(fields | {"encoder_positions": fields["decoder_positions"]}, "encoder_decoder")
+
+
 def test_a_causal_segment_may_read_one_token_in_place_of_all_scored_targets():
     """4 is no target. The first scored target is predicted from the prompt, the others where 4 hides those before."""
     hidden = batch(

@@ -19,6 +19,8 @@ from tests.train.tiny_experiments import PREFIX_LM, SPANS, random_params, tiny_e
 TEXT = np.frombuffer(b"def f(x): return", np.uint8).astype(np.int32) + 3
 START, STOP = 5, 9
 FIM = {"name": "fim", "fim_rate": 1.0, "spm_rate": 0.0, "min_document_length": 8}
+MASS = {"name": "mass", "mask_rate": 0.5, "mask_token_rate": 0.8, "random_token_rate": 0.1}
+GLM = {"name": "glm", "blanks": "spans", "mask_rate": 0.15, "poisson_lambda": 3.0, "sentence_ends": "stops"}
 BART_ONE_MASK = {"name": "bart", **BART["text_infilling"], "mask_random": 0.0}
 
 
@@ -186,14 +188,22 @@ def test_scores_do_not_depend_on_the_batch(objective, architecture):
 
 
 @pytest.mark.parametrize(
-    ("objective", "architecture", "documents"), [(FIM, "decoder_only", "pack"), (SPANS, "encoder_decoder", "join")]
+    ("objective", "architecture", "documents"),
+    [
+        (FIM, "decoder_only", "pack"),
+        (SPANS, "encoder_decoder", "join"),
+        (MASS, "encoder_decoder", "join"),
+        (GLM, "decoder_only", "join"),
+    ],
 )
 def test_a_span_is_exact_where_greedy_decoding_writes_it(objective, architecture, documents):
     """Generates the hidden span greedily, and scores the text with this span and with one token of it changed."""
-    experiment = tiny_experiment(objective, architecture, data={"documents": documents})
+    model = {"positions": "learned" if objective in (MASS, GLM) else "relative"}
+    experiment = tiny_experiment(objective, architecture, data={"documents": documents}, model=model)
     params, vocab = random_params(experiment, scale=2.0), experiment.vocab
     example = example_of(experiment, "both")
-    prompt = Prompt(find_denoiser(experiment, "both", None), TEXT, example.inputs, example.targets_start)
+    denoiser = find_denoiser(experiment, "both", None)
+    prompt = Prompt(denoiser, TEXT, example.inputs, example.targets_start, example.position)
     greedy = Sampling(temperature=0.0, top_k=0, top_p=1.0)
     assert max_answer_length(experiment, prompt) >= 4
     [[answer]] = generate_answers(experiment, params, [Request(prompt, 4)], greedy, num_samples=1, seed=0)

@@ -43,7 +43,7 @@ def test_inputs_and_targets_of_training_complete_to_the_text():
     """The inputs of span corruption as a prompt, and its targets as the answer."""
     experiment = tiny_experiment("span_corruption", "encoder_decoder")
     tokens, windows = window(experiment, denoiser_id=0)
-    inputs, targets, *_ = experiment.collate.examples(windows)
+    inputs, targets = experiment.collate.examples(windows)[:2]
     prompt, _ = read_prompt(experiment, experiment.tokenizer.decode(inputs.tokens[0, : inputs.lengths[0] - 1]), None)
     answer = targets.tokens[0, : targets.lengths[0] - 1]
     assert len(spans_by_sentinel(answer, experiment.vocab)) > 1

@@ -4,7 +4,8 @@
 
 data/sources/gym describes the task.
 
-A sum is written from its most significant digit; an encoder may fill in another digit first.
+A sum is written from its most significant digit; an encoder may fill in another digit first. The prompts are random
+numbers, of which CLM and MLM learn nothing: SFT is the baseline.
 """
 
 from configs.studies.base import success_rate
@@ -16,7 +17,7 @@ def get_study():
     return gym_study(
         __doc__,
         "addition",
-        ("clm", "sft", "mlm_u"),
+        ("sft", "clm", "mlm_u"),
         measures={
             "carry": exact_match("carry"),
             "no_carry": exact_match("no_carry"),

@@ -12,6 +12,4 @@ from configs.studies.gym.common import BOTH_ORDERS, gym_study
 
 def get_study():
     """Returns the study."""
-    return gym_study(
-        __doc__, "relationship", ("clm", "reverse", "reverse_word", "mlm_50"), tokens=500_000, measures=BOTH_ORDERS
-    )
+    return gym_study(__doc__, "relationship", ("clm", "mlm_50"), tokens=1_000_000, measures=BOTH_ORDERS)

@@ -14,8 +14,11 @@ from objectives.bart import BART
 from objectives.block_diffusion import BlockDiffusion
 from objectives.denoising import Denoising
 from objectives.fim import FIM
+from objectives.glm import GLM, Blanks
 from objectives.in_place import InPlace
+from objectives.mass import MASS
 from objectives.mlm import MLM
+from objectives.pegasus import PEGASUS
 from objectives.prefix_lm import PrefixLM
 from objectives.reverse import Reverse
 from tests.objectives.helpers import random_keys, vocab
@@ -50,6 +53,15 @@ def examples_of_training(objective, start, stop, monkeypatch):
         heads = (np.arange(20) == start) if objective.mask_length == "span_poisson" else is_hidden
         covered = Cover(heads[None], (is_hidden & ~heads)[None])
         monkeypatch.setattr(bart.BART, "_cover", lambda *args: (covered, np.zeros(1, np.int64)))
+    elif isinstance(objective, MASS):
+        objective = dataclasses.replace(objective, mask_token_rate=1.0, random_token_rate=0.0)
+        monkeypatch.setattr(MASS, "_sizes", lambda *args: np.array([stop - start]))
+        monkeypatch.setattr(MASS, "_fragment", lambda *args: (np.array([start]), is_hidden[None]))
+    elif isinstance(objective, GLM):
+        monkeypatch.setattr(GLM, "_blanks", lambda *args: Blanks((np.arange(20) == start)[None], is_hidden[None]))
+    elif isinstance(objective, PEGASUS):
+        gaps = is_hidden[None], (np.arange(20) == start)[None]
+        monkeypatch.setattr(PEGASUS, "_gaps", lambda *args: gaps)
     elif isinstance(objective, FIM):
         spm = float(objective.prompting.spm)
         objective = dataclasses.replace(objective, fim_rate=1.0, spm_rate=spm, min_document_length=1)
@@ -72,6 +84,8 @@ def examples_of_training(objective, start, stop, monkeypatch):
     elif objective.extra_columns or objective.prompting is None or not hides(objective, start, stop):
         return None
     examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB)
+    if examples.positions is not None:
+        assert examples.positions[0, 0] == objective.prompting.hide(TEXT, start, stop, VOCAB).position
     return [one.tokens[0, : one.lengths[0]] for one in (examples.inputs, examples.targets)]
 
 
@@ -126,6 +140,9 @@ FITS = {  # config -> the probes that fit, where it differs from its objective's
     "bart:sentence_permutation": "",
     "bart:document_rotation": "",
     "deshuffling": "",
+    "mass": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
+    "glm": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
+    "pegasus": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "sft": "exact_match",
     "teacherless": "exact_match",
     "mlm": "exact_match infilling minimal_pairs pseudo_log_likelihood",

@@ -1,5 +1,6 @@
 """Noise masks: counts of noise tokens and spans, and the distribution of span lengths against T5's own function."""
 
+import math
 from typing import get_args
 
 import numpy as np
@@ -105,6 +106,8 @@ def test_probabilities_by_hand():
     np.testing.assert_allclose(probabilities("uniform", 3.0), [0.2] * 5)
     np.testing.assert_allclose(probabilities("uniform", 2.5), [0.25] * 4)
     np.testing.assert_allclose(probabilities("geometric", 4.0)[:3], [1 / 4, 3 / 16, 9 / 64], rtol=1e-6)
+    poisson = [3**k / math.factorial(k) / math.expm1(3) for k in (1, 2, 3)]  # without 0, of rate 3
+    np.testing.assert_allclose(probabilities("poisson", 3 / -math.expm1(-3))[:3], poisson, rtol=1e-6)
     weights = np.exp([-2, -0.5, 0, -0.5, -2])  # one standard deviation is one token
     np.testing.assert_allclose(probabilities("normal", 3.0), weights / weights.sum())
 

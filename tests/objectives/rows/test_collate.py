@@ -73,6 +73,11 @@ def test_a_denoiser_makes_the_same_examples_beside_all_others(name):
                 denoiser_ids=np.zeros(len(places), np.int32),
             )
         )
+        if alone.positions is not None:
+            counts = alone.targets.lengths
+            assert [together.positions[place, :n].tolist() for place, n in zip(places, counts, strict=True)] == [
+                alone.positions[e, :n].tolist() for e, n in enumerate(counts)
+            ]
         for both, one in ((together.inputs, alone.inputs), (together.targets, alone.targets)):
             assert [sequence(both, place) for place in places] == [sequence(one, e) for e in range(len(places))]
 

@@ -1,0 +1,49 @@
+"""GLM (Du et al. 2022): blanks of a text are written one after another, in random order, by the decoder that reads it.
+
+    python -m train.main --config=configs/glm.py
+    python -m train.main --config=configs/glm.py:large,document
+
+Sizes: tiny (default: small T5 blocks with rotary positions), base, large (published with 110M and 340M parameters;
+learned positions). Variants:
+  blank      default: spans of Poisson(3) tokens, 15% of the text
+  sentence   half of the examples instead hide whole sentences, 15% of the text (GLM-Sent)
+  document   half of the examples instead hide one span of 50 to 100% of the text (GLM-Doc)
+A line break ends a sentence too, because the default corpus is source code.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import architectures, base, machines, recipes
+from configs.sizes import DIAL
+
+_BLANK = dict(name="glm", blanks="spans", mask_rate=0.15, poisson_lambda=3.0, sentence_ends="stops_and_newlines")
+_SENTENCES = _BLANK | dict(blanks="sentences")
+_DOCUMENT = _BLANK | dict(blanks="document", mask_rate=0.5)
+
+
+def _half(other: dict) -> dict:
+    fields = {"blank": _BLANK, "other": other}
+    return base.mixture({name: base.denoiser(mode="", weight=1.0, **each) for name, each in fields.items()})
+
+
+VARIANTS = {"blank": _BLANK, "sentence": _half(_SENTENCES), "document": _half(_DOCUMENT)}
+
+
+def get_config(preset: str = "tiny") -> ConfigDict:
+    """Returns the experiment at a preset."""
+    config = base.get_config()
+    size, variant = base.split_preset(preset, architectures.GLM, VARIANTS)
+    config.objective = ConfigDict(VARIANTS[variant])
+    config.data.update(inputs_length=256, targets_length=256)
+    config.model.update(num_layers=4, positions="rope")
+    config.train.update(batch_size=8, steps=500)
+    base.use_size(config, size, architectures.GLM)
+    config.model.architecture = "decoder_only"
+    if size not in DIAL:
+        recipes.use_bert_recipe(config)
+        config.loss.z_loss = 0.0
+        config.optimizer.update(schedule="cosine", learning_rate=2e-4 if size == "large" else 4e-4, weight_decay=0.1)
+        config.train.update(batch_size=1024, steps=200_000 if size == "large" else 120_000)
+        config.optimizer.warmup_steps = config.train.steps * 6 // 100
+        machines.use_machine(config, size, machines.GLM)
+    return config
