@@ -55,6 +55,7 @@ _COMMITTED = "commit_success.txt"  # Orbax's name
 _UPLOADED = ("s3://",)  # where Orbax cannot write
 # In the errors of TensorStore and JAX for a checkpoint that may be intact.
 _NOT_DAMAGE = ("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "Permission denied")
+_NOT_DAMAGE += ("can't start new thread", "Too many open files", "Stale file handle")
 _SAVE_SECONDS = 3600  # for the slowest process
 
 
@@ -168,7 +169,8 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """Returns the steps that have a checkpoint, ascending."""
         names = list_names(self._directory) if is_folder(self._directory) else []
-        return sorted(int(name) for name in names if name.isdecimal() and self._is_complete(int(name)))
+        steps = [int(name) for name in names if name.isdecimal() and str(int(name)) == name]  # not "02" or "٣"
+        return sorted(step for step in steps if self._is_complete(step))
 
     def latest_step(self) -> int | None:
         """Returns the newest step that has a checkpoint; None if there is no checkpoint."""
