@@ -38,10 +38,8 @@ def load(path: str | os.PathLike, step: int | None = None, overrides: Mapping[st
     Raises ConfigError for a folder that is neither, and for a checkpoint that does not exist.
     """
     _set_up_jax()
-    if not isinstance(path, str | os.PathLike):
-        raise ConfigError(f"path={path!r} must be the name of a folder")
     _check_overrides(overrides)
-    workdir = os.fspath(path)
+    workdir = _folder(path, "path")
     if is_huggingface_folder(workdir):
         return _from_hugging_face(workdir, step, overrides or {})
     if overrides:
@@ -84,9 +82,10 @@ def train(config: Config, workdir: str | os.PathLike, overrides: Mapping[str, An
     Raises ConfigError as train.main does.
     """
     _set_up_jax()
-    fields = with_origin_fields(_read(config, overrides)[0], overrides or {}, os.fspath(workdir))
-    train_and_evaluate(make_experiment(fields), os.fspath(workdir))
-    return load(workdir)
+    folder = _folder(workdir, "workdir")
+    fields = with_origin_fields(_read(config, overrides)[0], overrides or {}, folder)
+    train_and_evaluate(make_experiment(fields), folder)
+    return load(folder)
 
 
 def batches(config: Config, overrides: Mapping[str, Any] | None = None, *, start: int = 0) -> Iterator[Batch]:
@@ -101,6 +100,13 @@ def batches(config: Config, overrides: Mapping[str, Any] | None = None, *, start
     """
     fields = with_origin_fields(_read(config, overrides)[0], overrides or {})
     return train_batches(make_experiment(fields), start)
+
+
+def _folder(path: Any, name: str) -> str:
+    """Returns a path as text. Raises ConfigError for what is no path."""
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"{name}={path!r} must be the name of a folder")
+    return os.fspath(path)
 
 
 def _check_overrides(overrides: Any) -> None:
@@ -138,6 +144,8 @@ def _read(config: Config, overrides: Mapping[str, Any] | None) -> tuple[dict[str
         path = name.partition(":")[0]
         is_ours = not os.path.isfile(path) and (_ROOT / path).is_file()
         return resolve(str(_ROOT / name) if is_ours else name, overrides or {}, name), name
+    if not isinstance(config, ConfigDict | Mapping):
+        raise ConfigError(f"config={config!r} must be a file of configs/, a ConfigDict or a mapping of its fields")
     config = ConfigDict(config).copy_and_resolve_references()
     for field, value in (overrides or {}).items():
         try:

@@ -151,17 +151,13 @@ def in_place(batch: Batch) -> np.ndarray:
 
     They are read in both directions throughout, or causally with one token in place of all scored targets.
     """
-    segment_ids = batch["decoder_segment_ids"]
-    with_dummies = np.where(_dummies(batch), segment_ids, -1)
-    reads_dummies = [np.isin(row, of_row) for row, of_row in zip(segment_ids, with_dummies, strict=True)]
-    return _both_directions(batch) | np.stack(reads_dummies)
+    return _both_directions(batch) | segments_with(batch["decoder_segment_ids"], _dummies(batch))
 
 
 def _both_directions(batch: Batch) -> np.ndarray:
     """bool [B, L]: the segments that are read in both directions throughout."""
     segment_ids = batch["decoder_segment_ids"]
-    causal = np.where(batch["decoder_bidirectional_mask"], 0, segment_ids)
-    return np.stack([~np.isin(row, of_row) for row, of_row in zip(segment_ids, causal, strict=True)])
+    return ~segments_with(segment_ids, ~batch["decoder_bidirectional_mask"]) & (segment_ids != 0)
 
 
 def _dummies(batch: Batch) -> np.ndarray:
@@ -169,13 +165,24 @@ def _dummies(batch: Batch) -> np.ndarray:
     segment_ids = batch["decoder_segment_ids"]
     after_scored = (segment_ids != 0) & ~_starts(segment_ids)
     after_scored[:, 1:] &= batch["decoder_loss_weights"][:, :-1] > 0
-    found = np.zeros(segment_ids.shape, bool)
-    for row, segments in enumerate(segment_ids):
-        for segment in np.unique(segments[after_scored[row]]):
-            at = after_scored[row] & (segments == segment)
-            read, targets = batch["decoder_input_tokens"][row, at], batch["decoder_target_tokens"][row]
-            found[row] |= at & ((read == read[0]).all() and read[0] not in targets[segments == segment])
-    return found
+    keys, targets = _segment_keys(segment_ids), batch["decoder_target_tokens"].astype(np.int64)
+    found, first, number = np.unique(keys[after_scored], return_index=True, return_inverse=True)
+    read = batch["decoder_input_tokens"][after_scored]
+    token = read[first].astype(np.int64)  # of each segment in `found`
+    several = found[number[read != token[number]]]
+    is_target = np.isin((keys << 32) + targets, (found << 32) + token)
+    return after_scored & ~np.isin(keys, several) & ~segments_with(segment_ids, is_target)
+
+
+def segments_with(segment_ids: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """bool [B, L]: the segments, int32 [B, L], that have one of some positions, bool [B, L]."""
+    keys = _segment_keys(segment_ids)
+    return np.isin(keys, keys[positions])
+
+
+def _segment_keys(segment_ids: np.ndarray) -> np.ndarray:
+    """int64 [B, L]: a number of each segment that no other row has, of padding too."""
+    return np.arange(len(segment_ids))[:, None] * (int(segment_ids.max(initial=0)) + 1) + segment_ids
 
 
 def _starts(segment_ids: np.ndarray) -> np.ndarray:

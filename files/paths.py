@@ -33,6 +33,10 @@ _LOGIN = {
 _REMEDIES = {
     errno.ENOENT: "name a file in an existing folder",
     errno.ENOTDIR: "name a file in an existing folder",
+    errno.EEXIST: "name another one",
+    errno.EISDIR: "name another one",
+    errno.ELOOP: "name another one",
+    errno.ENAMETOOLONG: "name a shorter one",
     errno.ENOSPC: "free space on that disk, or choose a folder on another one",
     errno.EDQUOT: "delete files, or choose a folder with another quota",
     errno.EROFS: "choose a folder that can be written",

@@ -184,11 +184,17 @@ class Objective(abc.ABC):
     def check(self, field: str) -> list[str]:
         """Returns warnings about the objective's fields. Raises ConfigError for fields that cannot work.
 
-        By default checks the ranges that the annotations of the fields declare (contract/ranges.py).
+        By default checks the ranges that the annotations of the fields declare (contract/ranges.py), and that a model
+        which predicts tokens can be prompted.
 
         field: the config field of the objective, for messages.
         """
         check_ranges(type(self), vars(self), field)
+        if self.prompting is None and self.learner == "token_prediction":  # samples would fail after the last evaluation
+            raise ConfigError(
+                f"{field}: {type(self).__name__}.prompting is None, and its learner 'token_prediction' predicts tokens: "
+                "return one of objectives/prompting.py"
+            )
         return []
 
     def check_window(self, length: int, field: str) -> None:  # noqa: B027  optional

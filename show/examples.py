@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contract.batch import Batch, in_place
+from contract.batch import Batch, in_place, segments_with
 from contract.vocab import Vocab
 from contract.windows import Windows
 from data.windows.batches import Batches
@@ -144,7 +144,7 @@ def shown_tokens(batch: Batch, vocab: Vocab) -> np.ndarray:
     place, segments = in_place(batch), batch["decoder_segment_ids"]
     is_first = np.diff(segments, axis=1, prepend=0) != 0
     starts = place & is_first & (inputs == vocab.decoder_start)
-    shifted = place & np.array([np.isin(of_row, of_row[first]) for of_row, first in zip(segments, starts, strict=True)])
+    shifted = place & segments_with(segments, starts)
     is_last = np.diff(segments, axis=1, append=0) != 0
     if "decoder_attention_order" in batch:  # the last token of a noisy block is read by no position either
         order = batch["decoder_attention_order"]

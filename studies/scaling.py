@@ -70,6 +70,8 @@ def main() -> None:
         )
     if _ADVISE.value and _FLOPS.value is None:
         raise ConfigError("--advise needs --flops: for example --flops=1e21")
+    if _FLOPS.value is not None and not math.isfinite(_FLOPS.value):
+        raise ConfigError(f"--flops={_FLOPS.value} must be finite: for example --flops=1e21")
     console, line, rows, warnings = Console(stderr=True), dict[str, Any](), {}, list[str]()
     if _ADVISE.value:
         rows = advice(_FLOPS.value)

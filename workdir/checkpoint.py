@@ -16,6 +16,7 @@ import json
 import logging
 import math
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -55,6 +56,9 @@ _COMMITTED = "commit_success.txt"  # Orbax's name
 _UPLOADED = ("s3://",)  # where Orbax cannot write
 # In the errors of TensorStore and JAX for a checkpoint that may be intact.
 _NOT_DAMAGE = ("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "Permission denied")
+_NOT_DAMAGE += ("can't start new thread", "Too many open files", "Stale file handle")
+# In a path of this machine: what Orbax and TensorStore change or cannot read.
+_OTHER_FOLDER = re.compile(r"\\|(gs|s3):/|[\ud800-\udfff]")
 _SAVE_SECONDS = 3600  # for the slowest process
 
 
@@ -82,7 +86,7 @@ class Checkpoints:
         opens `directory` for reading only, possibly during the run: nothing is created or deleted.
       after_commit: called after each save in process 0, in another thread.
 
-    Raises ConfigError if `directory` cannot be written.
+    Raises ConfigError if `directory` cannot be written, or has a name that Orbax cannot.
     """
 
     def __init__(
@@ -94,6 +98,11 @@ class Checkpoints:
     ):
         _print_errors_of_orbax_once()
         self._directory, self._keep, self._after_commit = absolute(directory), keep, after_commit
+        if not in_bucket(directory) and _OTHER_FOLDER.search(self._directory):
+            raise ConfigError(
+                f"{self._directory}: Orbax would write to another folder, because the path has a backslash, gs:, s3: or a "
+                "character that is not of UTF-8: choose a folder with another name"
+            )
         self._uploads = self._directory.startswith(_UPLOADED)
         # Not OCDBT, which packs arrays into common files: here damage of a file is damage of one array.
         self._arrays = ocp.PyTreeCheckpointHandler(use_ocdbt=False)
@@ -168,7 +177,8 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """Returns the steps that have a checkpoint, ascending."""
         names = list_names(self._directory) if is_folder(self._directory) else []
-        return sorted(int(name) for name in names if name.isdecimal() and self._is_complete(int(name)))
+        steps = [int(name) for name in names if name.isdecimal() and str(int(name)) == name]  # not "02" or "٣"
+        return sorted(step for step in steps if self._is_complete(step))
 
     def latest_step(self) -> int | None:
         """Returns the newest step that has a checkpoint; None if there is no checkpoint."""

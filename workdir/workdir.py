@@ -241,7 +241,8 @@ def _flock(path: str, contents: bytes) -> Iterator[None]:
     The file stays: a process that waits for the lock of a deleted file would get one that nobody else sees.
     """
     end = time.monotonic() + _DYING_SECONDS
-    with open(path, "ab", buffering=0) as file:
+    # Without O_NONBLOCK the name of a FIFO would wait for a reader.
+    with open(path, "ab", buffering=0, opener=lambda *file: os.open(file[0], file[1] | os.O_NONBLOCK, 0o666)) as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -250,8 +251,11 @@ def _flock(path: str, contents: bytes) -> Iterator[None]:
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.1)
-        file.truncate(0)
-        file.write(contents)
+        try:
+            file.truncate(0)
+            file.write(contents)
+        except OSError as error:  # such as a full disk, for which Python does not name an open file
+            raise OSError(error.errno, error.strerror, path) from error
         yield
 
 
