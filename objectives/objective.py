@@ -190,10 +190,11 @@ class Objective(abc.ABC):
         field: the config field of the objective, for messages.
         """
         check_ranges(type(self), vars(self), field)
-        if self.prompting is None and self.learner == "token_prediction":  # samples would fail after the last evaluation
+        # Without this check samples would fail after the last evaluation.
+        if self.prompting is None and self.learner == "token_prediction":
             raise ConfigError(
-                f"{field}: {type(self).__name__}.prompting is None, and its learner 'token_prediction' predicts tokens: "
-                "return one of objectives/prompting.py"
+                f"{field}: {type(self).__name__}.prompting is None, and its learner 'token_prediction' predicts tokens:"
+                " return one of objectives/prompting.py"
             )
         return []
 

@@ -100,8 +100,8 @@ class Checkpoints:
         self._directory, self._keep, self._after_commit = absolute(directory), keep, after_commit
         if not in_bucket(directory) and _OTHER_FOLDER.search(self._directory):
             raise ConfigError(
-                f"{self._directory}: Orbax would write to another folder, because the path has a backslash, gs:, s3: or a "
-                "character that is not of UTF-8: choose a folder with another name"
+                f"{self._directory}: Orbax would write to another folder, because the path has a backslash, gs:, s3: "
+                "or a character that is not of UTF-8: choose a folder with another name"
             )
         self._uploads = self._directory.startswith(_UPLOADED)
         # Not OCDBT, which packs arrays into common files: here damage of a file is damage of one array.

@@ -225,6 +225,8 @@ def test_the_packages_that_can_be_shadowed_are_those_that_are_imported():
     [
         (lambda: cloze.load(None), r"^path=None must be the name of a folder$"),
         (lambda: cloze.load("runs/x", overrides=5), r"^overrides=5 must map dotted fields to values"),
+        (lambda: cloze.new(5), r"^config=5 must be a file of configs/, a ConfigDict or a mapping of its fields$"),
+        (lambda: cloze.train("configs/clm.py", None), r"^workdir=None must be the name of a folder$"),
         (lambda: cloze.new("configs/clm.py", {5: 1}), r"^overrides=\{5: 1\} must map dotted fields to values"),
     ],
 )

@@ -56,6 +56,11 @@ def test_an_error_of_python_code_keeps_its_traceback():
         run_program(raising(ValueError("a bug")))
 
 
+def test_a_thread_that_cannot_start_is_one_line_with_what_to_do(capsys):
+    status, lines = end_of(raising(RuntimeError("can't start new thread")), capsys)
+    assert status == 1 and lines[0].startswith("error: this machine cannot start another thread: raise its limits")
+
+
 def test_a_line_end_in_a_message_is_escaped(capsys):
     status, err = end_of(raising(ConfigError("a\nfolder: name another")), capsys)
     assert (status, err) == (1, ["error: a\\nfolder: name another"])

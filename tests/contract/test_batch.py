@@ -1,5 +1,7 @@
 """The batch's checker: the packed row of the module's docstring, and one violation of each rule."""
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 
@@ -78,6 +80,31 @@ def test_a_causal_segment_may_read_one_token_in_place_of_all_scored_targets():
         changed[0, place] = token
         with pytest.raises(ValueError, match="are not decoder_target_tokens shifted right"):
             check_batch(hidden | {"decoder_input_tokens": changed}, "decoder_only")
+
+
+@hypothesis.given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 9))
+def test_segments_in_place_are_those_that_a_loop_over_segments_finds(seed, rows, length):
+    draws = np.random.default_rng(seed)
+    segment_ids = np.sort(draws.integers(0, 4, (rows, length)), axis=1)[:, ::-1]
+    segment_ids = np.where(segment_ids, segment_ids.max(axis=1, keepdims=True) + 1 - segment_ids, 0)  # padding last
+    found = batch() | {
+        "decoder_segment_ids": segment_ids,
+        "decoder_bidirectional_mask": draws.random((rows, length)) < 0.8,
+        "decoder_loss_weights": (draws.random((rows, length)) < 0.6) * (segment_ids > 0),
+        "decoder_input_tokens": draws.integers(3, 5, (rows, length)),
+        "decoder_target_tokens": draws.integers(3, 6, (rows, length)),
+    }
+    expected = np.zeros((rows, length), bool)
+    for row in range(rows):
+        for segment in set(segment_ids[row]) - {0}:
+            at = np.flatnonzero(segment_ids[row] == segment)
+            read, targets, weights = (
+                found[f"decoder_{name}"][row, at] for name in ("input_tokens", "target_tokens", "loss_weights")
+            )
+            hides = read[1:][weights[:-1] > 0]
+            one_token = len(set(hides)) == 1 and hides[0] not in targets
+            expected[row, at] = one_token or found["decoder_bidirectional_mask"][row, at].all()
+    assert (in_place(found) == expected).all()
 
 
 def test_encoder_fields_are_checked_too():

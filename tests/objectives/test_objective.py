@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contract.errors import ConfigError
 from objectives import CLM, PrefixLM
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.views import (
@@ -122,3 +123,11 @@ def test_prompting_follows_from_the_views():
     assert prompting(SENTINEL_PER_SPAN, ALL_TOKENS) == Rewrite(hidden_as="sentinel", writes="text")
     assert prompting(SENTINEL_PER_TOKEN, NOISE_TOKENS) == Rewrite(hidden_as="sentinels", writes="tokens")
     assert prompting(NONNOISE_TOKENS, SPANS_AFTER_SENTINELS) == Rewrite(hidden_as="gap", writes="spans")
+
+
+def test_a_model_that_predicts_tokens_needs_a_prompting():
+    class Silent(CLM):
+        prompting = None
+
+    with pytest.raises(ConfigError, match=r"^objective: Silent.prompting is None, and its learner 'token_prediction'"):
+        Silent().check("objective")

@@ -348,8 +348,9 @@ def test_precisions_are_not_mixed_and_cadence_and_machine_may_differ(studies):
         ([f"--study={STUDY}", "--out=tests"], "tests is not the folder of a study"),
         (["--advise"], "--advise needs --flops: for example --flops=1e21"),
         (["--advise", "--flops=-1"], "flops.*-1"),
+        (["--advise", "--flops=nan"], "--flops=nan must be finite"),
         (["--advise", "--flops=1e300"], r"--flops=1e\+300 has no optimum in the range of floats: set a budget such as"),
-        (["--advise", "--flops=inf"], "--flops=inf has no optimum"),
+        (["--advise", "--flops=inf"], "--flops=inf must be finite"),
     ],
 )
 def test_bad_input_is_one_line(monkeypatch, capsys, arguments, message):

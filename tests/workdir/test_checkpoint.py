@@ -66,6 +66,19 @@ def test_keeps_the_newest_and_the_best(saved):
     assert (reader(saved).latest_step(), reader(saved).best_step()) == (6, 3)
 
 
+def test_folders_of_other_names_are_no_steps(saved, tmp_path):
+    directory = shutil.copytree(saved, tmp_path / "copy")
+    for name in ("05", "\u0663"):  # an Arabic-Indic digit
+        shutil.copytree(directory / "5", directory / name)
+    assert reader(directory).steps() == [3, 5, 6]
+
+
+@pytest.mark.parametrize("name", ["a\\b", "gs:", "\udcff"])
+def test_a_folder_that_orbax_would_change_is_refused(tmp_path, name):
+    with pytest.raises(ConfigError, match="Orbax would write to another folder"):
+        reader(tmp_path / name / "checkpoints")
+
+
 @pytest.mark.parametrize("step", [None, 3])
 def test_restores_every_bit_and_the_counters_exactly(saved, step):
     assert_same_bits(reader(saved).restore(abstract_of(state_of(0)), step), state_of(step or 6))
