@@ -66,6 +66,12 @@ def open_origin(path: str) -> Origin:
     return Origin(where, "run", *parts, lambda mesh: load_transformer(other, path, mesh))
 
 
+def names_origin(config: Mapping[str, Any]) -> bool:
+    """Returns whether `train.init_from` of nested dicts, which are not checked yet, names a folder."""
+    train = config.get("train")
+    return isinstance(train, Mapping) and isinstance(path := train.get("init_from"), str) and path != ""
+
+
 def with_origin_fields(
     config: Mapping[str, Any], overrides: Mapping[str, Any], workdir: str | None = None
 ) -> dict[str, Any]:
@@ -83,11 +89,9 @@ def with_origin_fields(
     Raises ConfigError where the origin cannot be read, and where an override contradicts its model and is no
     conversion.
     """
-    if not all(isinstance(config.get(section), Mapping) for section in ("train", "model", "data")):
-        return dict(config)  # make_experiment names the section
-    path = config["train"].get("init_from")
-    if not path or not isinstance(path, str):
-        return dict(config)
+    if not names_origin(config) or not all(isinstance(config.get(name), Mapping) for name in ("model", "data")):
+        return dict(config)  # make_experiment names a section that is missing
+    path = config["train"]["init_from"]
     taken = {} if workdir is None else _saved_fields(Workdir(workdir), path)
     taken = taken or _fields_of(open_origin(path), config, overrides)
     merged = {**config}

@@ -136,7 +136,8 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
     check_mesh(experiment, mesh)
     attention_of(experiment, platform_of(mesh.devices.flat[0]))
     corpora = open_corpora(experiment, show_progress=show_progress)
-    experiment = resolve_epochs(experiment, corpora.train_documents)
+    if experiment.train.epochs:
+        experiment = resolve_epochs(experiment, corpora.train_documents)
     optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
     state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)

@@ -247,15 +247,12 @@ def resolve_epochs(experiment: Experiment, documents: Documents | MixedDocuments
     """Returns the experiment with `train.steps` set to the steps of `train.epochs`, passes over `documents`.
 
     The schedule of the learning rate and everything else that depends on the number of steps is that of the resolved
-    number. `experiment.config` then has both fields. Returns `experiment` itself where train.epochs is 0.
+    number. `experiment.config` then has both fields.
 
     Raises ConfigError where the config has no epoch (windows_per_epoch), and where the schedule
     does not fit the resolved number of steps.
     """
-    epochs = experiment.train.epochs
-    if not epochs:
-        return experiment
-    steps = steps_of(experiment, documents)
+    epochs, steps = experiment.train.epochs, steps_of(experiment, documents)
     try:
         resolved = make_experiment(experiment.config, steps=steps)
     except ConfigError as error:

@@ -22,7 +22,7 @@ from command.flags import (
     run_command,
 )
 from experiment.experiment import make_experiment
-from huggingface.origin import describe_taken, with_origin_fields
+from huggingface.origin import describe_taken, names_origin, with_origin_fields
 from train.loop import train_and_evaluate
 from workdir.run_config import PER_PROCESS, flatten
 
@@ -64,12 +64,13 @@ def main() -> None:
     )
     with cluster:
         with cluster.check_equal() as same_everywhere:
-            config = with_origin_fields(given, config_overrides(_FLAGS), workdir)
+            starts = names_origin(given)
+            config = with_origin_fields(given, config_overrides(_FLAGS), workdir) if starts else given
             experiment = make_experiment(config)
             fields = flatten(experiment.config)
             same_everywhere |= {name: value for name, value in fields.items() if name not in PER_PROCESS}
             same_everywhere |= {"jax": jax.__version__, "numpy": np.__version__}
-        for line in describe_taken(given, config) if jax.process_index() == 0 else []:
+        for line in describe_taken(given, config) if starts and jax.process_index() == 0 else []:
             print(line, flush=True)
         is_complete = train_and_evaluate(experiment, workdir)
     if not is_complete:

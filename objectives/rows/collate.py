@@ -90,9 +90,10 @@ class Collator:
         in_all = {name for flag in flags for name in _FIELDS[flag]}
         kinds, examples = {type(part) for part in parts}, cast(list[Examples], parts)
         if kinds == {InputsTargets} and (not in_all or all(objective.has_places for objective in objectives)):
-            return _interleave(
-                layout.with_positions(cast(list[InputsTargets], parts), self.row_shape.architecture), chosen
-            )
+            of_targets = cast(list[InputsTargets], parts)
+            if any(part.positions is not None for part in of_targets):
+                of_targets = layout.with_positions(of_targets, self.row_shape.architecture)
+            return _interleave(of_targets, chosen)
         if InputsTargets in kinds or "has_places" in flags:
             examples = [layout.decoder_examples(part, self.bidirectional_inputs, self.vocab) for part in parts]
         in_some = {name for part in examples for name in part._fields if getattr(part, name) is not None}

@@ -210,13 +210,11 @@ def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: boo
     return in_order._replace(positions=positions)
 
 
-def with_positions(parts: Sequence[InputsTargets], architecture: Architecture) -> Sequence[InputsTargets]:
-    """Returns the parts of one batch with positions of their targets in all parts, if a part has them.
+def with_positions(parts: Sequence[InputsTargets], architecture: Architecture) -> list[InputsTargets]:
+    """Returns the parts of one batch, of which some have positions of their targets, with positions in all parts.
 
     architecture: "encoder_decoder" or "decoder_only": whether the positions without any are those after the inputs.
     """
-    if all(part.positions is None for part in parts):
-        return parts
     positions = []
     for inputs, targets, _, _, given in parts:
         first = inputs.lengths * (architecture == "decoder_only")
