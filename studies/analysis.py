@@ -90,28 +90,36 @@ class Measured:
         return {first: pair for (first, second), pair in self.pairs.items() if second == self.baseline}
 
     def kind(self, pair: Comparison) -> Kind:
-        """Returns what the comparison says about its first variant."""
+        """Returns what the comparison says about its first variant.
+
+        A variant above every floor can be better than one that is not, and nothing else follows from such a pair.
+        """
         if pair.first in self.at_floor:
             return "no better than a floor"
-        if pair.p is None or pair.second in self.at_floor:
-            return "no test"
         is_higher_better = self.better == "higher" or self.is_success_rate  # of shares
+        is_better = pair.sign > 0 if is_higher_better else pair.sign < 0
+        if pair.p is None or (pair.second in self.at_floor and not is_better):
+            return "no test"
         if not pair.sign:
             return "no significant difference"
-        return "better" if (pair.sign > 0) == is_higher_better else "worse"
+        return "better" if is_better else "worse"
 
     def verdict(self, pair: Comparison) -> str:
         """Returns the kind in words, with the floor, and marked where the test is unlikely to find what it found."""
-        for variant, subject in ((pair.first, ""), (pair.second, f"`{pair.second}` is ")):
-            if variant in self.at_floor:
-                return f"{subject}no better than {self.at_floor[variant]}"
-        kind = self.kind(pair)
-        return f"{kind}, below the detectable difference" if pair.sign and pair.is_below_detectable else kind
+        kind, of_baseline = self.kind(pair), ""
+        if pair.first in self.at_floor:
+            return f"no better than {self.at_floor[pair.first]}"
+        if pair.second in self.at_floor:
+            of_baseline = f"`{pair.second}` is no better than {self.at_floor[pair.second]}"
+        if kind == "no test" and of_baseline:
+            return of_baseline
+        marked = f"{kind}, below the detectable difference" if pair.sign and pair.is_below_detectable else kind
+        return f"{marked}; {of_baseline}" if of_baseline else marked
 
     @property
     def nothing_follows(self) -> str:
         """Why no difference of this measure says anything; "" if one may."""
-        if self.baseline not in self.at_floor:
+        if self.baseline not in self.at_floor or "better" in map(self.kind, self.to_baseline.values()):
             return ""
         measured = {variant for variant, values in self.values.items() if values}
         if measured <= self.at_floor.keys():
@@ -285,7 +293,9 @@ def published_orders(study: Study, measure: Measured) -> list[Order]:
             elif abs(result.values[first] - result.values[second]) < 2 * math.sqrt(2) * result.sd:
                 verdict = "within the paper's noise"
             else:
-                verdict = {"better": "agrees", "worse": "disagrees"}.get(measure.kind(ours), "undecided")
+                # The models of papers are above every floor.
+                kind = "no test" if ours.second in measure.at_floor else measure.kind(ours)
+                verdict = {"better": "agrees", "worse": "disagrees"}.get(kind, "undecided")
             orders.append(Order(result, first, second, ours, measure.verdict(ours), verdict))
     return orders
 

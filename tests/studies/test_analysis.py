@@ -86,8 +86,13 @@ def test_fine_tuning_whose_floor_is_not_there_has_no_test():
     assert "has no finished runs without pre-training" in measure.to_baseline["good"].reason
 
 
-def test_nothing_follows_where_the_baseline_is_at_a_floor():
+def test_of_a_baseline_at_a_floor_only_better_variants_are_said():
     [measure] = analyse(with_outcomes(make_results({"loss": VALUES}), floors=FLOORS))
+    assert kinds(measure) == {"good": "better", "other": "no better than a floor"} and not measure.nothing_follows
+    assert measure.verdict(measure.to_baseline["good"]) == "better; `base` is no better than trigram"
+    noisy = VALUES | {"good": [1.2, 1.6, 2.0]}  # above the floor of 2.9, and not beyond noise better than the baseline
+    noisy |= {"base": [2.0, 2.9, 3.8], "other": [2.1, 2.9, 3.7]}
+    [measure] = analyse(with_outcomes(make_results({"loss": noisy}), floors={"loss": {"trigram": 2.9}}))
     assert measure.nothing_follows == "the baseline `base` is no better than trigram"
     assert measure.verdict(measure.to_baseline["good"]) == "`base` is no better than trigram"
     assert kinds(measure) == {"good": "no test", "other": "no better than a floor"}
