@@ -88,6 +88,8 @@ def _describe_end(error: BaseException, memory_remedy: str) -> tuple[str | None,
         if message and error.filename is None:  # of a file that is open, which Python does not name
             message = f"standard output or an open file failed: {message}"
         return message, 1
+    if not isinstance(error, Exception | SystemExit | GeneratorExit):  # of a native library, such as a panic of Rust
+        return f"{type(error).__name__}: {error}", 1
     message = describe_out_of_memory(error)
     return (f"{message}. {memory_remedy}" if message and memory_remedy else message), 1
 

@@ -22,26 +22,26 @@ ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
     "benchmarks": 1_040,
-    "cloze": 270,
+    "cloze": 275,
     "cluster": 360,
-    "command": 325,
+    "command": 330,
     "configs": 2_090,
     "contract": 374,
     "data": 4_340,
     "evaluation": 1_900,
     "experiment": 1_035,
-    "files": 300,
+    "files": 305,
     "generate": 990,
     "huggingface": 1_680,
     "learners": 650,
     "models": 1_400,
-    "objectives": 3_760,
+    "objectives": 3_770,
     "plan": 440,
     "run": 1_290,
     "show": 961,
     "studies": 2_960,
     "train": 940,
-    "workdir": 850,
+    "workdir": 855,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {

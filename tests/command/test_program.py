@@ -56,6 +56,16 @@ def test_an_error_of_python_code_keeps_its_traceback():
         run_program(raising(ValueError("a bug")))
 
 
+def test_an_error_that_is_no_exception_is_one_line(capsys):
+    class PanicException(BaseException):
+        """As those of PyO3."""
+
+    assert end_of(raising(PanicException("index out of bounds")), capsys) == (
+        1,
+        ["error: PanicException: index out of bounds"],
+    )
+
+
 def test_a_thread_that_cannot_start_is_one_line_with_what_to_do(capsys):
     status, lines = end_of(raising(RuntimeError("can't start new thread")), capsys)
     assert status == 1 and lines[0].startswith("error: this machine cannot start another thread: raise its limits")
