@@ -33,7 +33,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from command.program import run_program
-from contract.errors import ConfigError
+from contract.errors import STOPS, ConfigError
 
 TRAINING_MEMORY = (
     "Raise train.grad_accum_steps or mesh.fsdp, or set model.remat='full'; python -m train.plan with this config and "
@@ -123,7 +123,9 @@ def parse_flags(
     sys.modules.pop("config_config", None)
     try:
         rest = flag_values(argv)
-    except (Exception, SystemExit) as error:  # a config file is a program and can raise anything
+    except STOPS:
+        raise
+    except BaseException as error:  # a config file is a program and can raise anything
         raise ConfigError(_one_line(error, argv)) from error
     for name in flag_values:
         flag = flag_values[name]
@@ -151,7 +153,9 @@ def execute_file(path: str, flag: str) -> types.ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # where dataclasses look up names
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a file is a program and can raise anything
+    except STOPS:
+        raise
+    except BaseException as error:  # a file is a program and can raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ConfigError(f"{flag}={path} cannot be read: {reason}") from error
     return module
@@ -264,7 +268,9 @@ def _config_help(argv: list[str]) -> str:
     name = given[-1] if given else str(_BASE_CONFIG)
     try:
         fields = _file_fields(argv[0], name)
-    except Exception as error:
+    except STOPS:
+        raise
+    except BaseException as error:
         raise ConfigError(_one_line(error, argv)) from error
     heading = f"of {name}" if given else "with their defaults; --config=... --help prints those of a config"
     described = field_descriptions()

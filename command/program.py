@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from contract.errors import ConfigError
+from contract.errors import ConfigError, Terminated
 from files.paths import describe_os_error
 
 _EXIT_SECONDS = 3.0
@@ -34,10 +34,6 @@ _TOO_LITTLE_MEMORY = (
     "annot allocate memory",
     "failed to map segment",
 )
-
-
-class Terminated(BaseException):
-    """SIGTERM within `run_program`. No Exception, which libraries may catch."""
 
 
 def run_program(main: Callable[[], None], *, memory_remedy: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The error that reports invalid configuration or input."""
+"""The error that reports invalid configuration or input, and the exceptions that end a program on request."""
 
 
 class ConfigError(ValueError):
@@ -10,3 +10,12 @@ class ConfigError(ValueError):
 
     def _render_traceback_(self) -> list[str]:  # IPython shows these lines in place of a traceback
         return [f"ConfigError: {self}"]
+
+
+class Terminated(BaseException):
+    """SIGTERM within `command.program.run_program`. No Exception, which libraries may catch."""
+
+
+# What foreign code, such as a library, a tracker or a config file, must not keep from ending the program. Whatever else
+# it raises is its failure: panics of Rust code and sys.exit() are no Exceptions either.
+STOPS = (KeyboardInterrupt, GeneratorExit, Terminated)

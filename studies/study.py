@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from command.flags import execute_file
-from contract.errors import ConfigError
+from contract.errors import STOPS, ConfigError
 from experiment.config import from_mapping
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
@@ -124,7 +124,9 @@ def load_study(path: str) -> Study:
     module = execute_file(path, "--study")
     try:
         fields = module.get_study() if hasattr(module, "get_study") else None
-    except (Exception, SystemExit) as error:  # a study is a program and can raise anything
+    except STOPS:
+        raise
+    except BaseException as error:  # a study is a program and can raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ConfigError(f"{where} cannot be read: {reason}") from error
     if not isinstance(fields, Mapping):

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from contract.errors import ConfigError
+from contract.errors import STOPS, ConfigError
 from files.atomic import GrowingObject, read_json, write_json
 from files.paths import exists, in_bucket, make_folder
 
@@ -187,7 +187,9 @@ class Guarded:
         self._name, self._warn = name, warn
         try:
             self._tracker = TRACKERS[name](run)
-        except Exception as error:
+        except STOPS:
+            raise
+        except BaseException as error:
             raise ConfigError(
                 f"train.trackers has {name!r}, which cannot start: {_one_line(error)}: remove it from train.trackers, "
                 "or see its offline mode in docs/tracking.md"
@@ -204,7 +206,9 @@ class Guarded:
             return
         try:
             getattr(self._tracker, method)(*arguments)
-        except Exception as error:
+        except STOPS:
+            raise
+        except BaseException as error:
             self._tracker = None
             self._warn(
                 f"the tracker {self._name} failed, and receives nothing more: {_one_line(error)}; metrics.jsonl is "

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from contract.errors import ConfigError
+from contract.errors import STOPS, ConfigError
 from contract.vocab import DECODER_STARTS, GENERAL_NAMES
 from data.sources.config import CorpusConfig
 from data.tokenizers.base import (
@@ -156,11 +156,9 @@ def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
     where = f"data.tokenizer={corpus.tokenizer!r}"
     try:
         tokenizer = _read_tokenizer(corpus, where)
-    except ConfigError:
+    except (ConfigError, *STOPS):
         raise
-    except BaseException as error:  # of the libraries, whatever is damaged; a panic of Rust code is no Exception
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
+    except BaseException as error:  # of the libraries, whatever is damaged
         raise _unreadable(error, where) from error
     start = corpus.decoder_start_token
     vocab = dataclasses.replace(tokenizer.vocab, decoder_start_token=start)
