@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from contract.errors import STOPS, ConfigError
+from contract.errors import ConfigError
 from experiment.config import from_mapping
 from learners import LEARNERS
 from learners.learner import Learner
@@ -120,9 +120,7 @@ def _of_entry_point(name: str) -> type[Objective] | None:
         raise ConfigError(f"{where} is of several installed packages: remove all but one of them")
     try:
         cls = found[0].load()
-    except STOPS:
-        raise
-    except BaseException as error:  # a package is a program and can raise anything
+    except (Exception, SystemExit) as error:  # a package is a program and can raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ConfigError(f"{where} cannot be loaded: {reason}") from error
     if not isinstance(cls, type) or not issubclass(cls, Objective):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-from contract.errors import STOPS, ConfigError
+from contract.errors import ConfigError
 from files.atomic import parse_json
 from files.paths import check_local, read_text
 
@@ -177,9 +177,9 @@ def _opened(path: Path, where: str) -> Iterator[Any]:
             raise OSError("not a file")
         with safe_open(path, framework="numpy") as file:
             yield file
-    except (ConfigError, *STOPS):
+    except ConfigError:
         raise
-    except BaseException as error:  # safetensors raises an exception of its own, OSError, and panics
+    except Exception as error:  # safetensors raises an exception of its own, and OSError
         reason = " ".join(str(error).split())
         raise ConfigError(
             f"{where}: {path.name} is truncated or not a safetensors file ({reason}): copy it again"

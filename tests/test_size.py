@@ -24,9 +24,9 @@ CODE = {
     "benchmarks": 1_040,
     "cloze": 275,
     "cluster": 360,
-    "command": 330,
+    "command": 334,
     "configs": 2_090,
-    "contract": 374,
+    "contract": 376,
     "data": 4_340,
     "evaluation": 1_900,
     "experiment": 1_035,
@@ -39,9 +39,9 @@ CODE = {
     "plan": 440,
     "run": 1_290,
     "show": 961,
-    "studies": 2_960,
+    "studies": 2_962,
     "train": 940,
-    "workdir": 855,
+    "workdir": 856,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {

@@ -124,6 +124,17 @@ def test_a_config_that_ends_the_program_is_an_error(body, tmp_path):
     (tmp_path / "ends.py").write_text(f"import sys\n\n{body}")
     with pytest.raises(ConfigError, match=r"^--config=.*ends.py: it ends the program, with the status 0$"):
         parsed_with_config(f"--config={tmp_path / 'ends.py'}")
+    with pytest.raises(ConfigError, match=r"^--config=.*ends.py: it ends the program, with the status 0$"):
+        parsed_with_config(f"--config={tmp_path / 'ends.py'}", "--help")
+
+
+def test_a_config_that_raises_no_exception_is_named(tmp_path):
+    (tmp_path / "own.py").write_text("class Own(BaseException): pass\n\ndef get_config():\n    raise Own('why')\n")
+    with pytest.raises(ConfigError, match=r"^--config=.*own.py: why$"):
+        parsed_with_config(f"--config={tmp_path / 'own.py'}")
+    (tmp_path / "own.py").write_text("def get_config():\n    raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        parsed_with_config(f"--config={tmp_path / 'own.py'}")
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,10 @@ def test_a_file_that_is_not_a_study_is_refused(tmp_path):
     broken.write_text("1/0\n")
     with pytest.raises(ConfigError, match="cannot be read: ZeroDivisionError: division by zero"):
         load_study(str(broken))
+    for body in ("raise Own('why')", "def get_study():\n    raise Own('why')"):
+        broken.write_text(f"class Own(BaseException): pass\n{body}\n")
+        with pytest.raises(ConfigError, match="cannot be read: Own: why"):
+            load_study(str(broken))
     broken.write_text("x = 1\n")
     with pytest.raises(ConfigError, match="has no function get_study that returns"):
         load_study(str(broken))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from contract.errors import ConfigError
+from contract.errors import STOPS, ConfigError
 from tests.train.subprocesses import ROOT
 from workdir.metrics import MetricsWriter, read_metrics
 from workdir.trackers import TRACKERS, check_trackers, stable_run_id
@@ -142,6 +142,31 @@ class Broken:
         if self.how == "close":
             raise TimeoutError("not uploaded")
         self.written.append("closed")
+
+
+class PanicException(BaseException):
+    """As those of Rust libraries, no Exception."""
+
+
+@pytest.mark.parametrize("failure", [PanicException("index out of bounds"), SystemExit(3)], ids=lambda one: repr(one))
+def test_a_tracker_that_panics_or_ends_the_program_does_not_end_the_run(tmp_path, monkeypatch, failure):
+    monkeypatch.setitem(TRACKERS, "broken", Broken)
+    monkeypatch.setattr(Broken, "scalars", Mock(side_effect=failure))
+    warnings = []
+    writer = writer_of(tmp_path, ["broken"], warn=warnings.append, how="")
+    writer.write(1, "train", {"loss": 1.0})
+    writer.write(2, "train", {"loss": 2.0})
+    writer.close()
+    assert len(read_metrics(tmp_path)) == 2 and len(warnings) == 1
+    assert f"receives nothing more: {type(failure).__name__}: {failure}; " in warnings[0]
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_tracker_does_not_keep_a_program_from_ending(tmp_path, monkeypatch, stop):
+    monkeypatch.setitem(TRACKERS, "broken", Broken)
+    monkeypatch.setattr(Broken, "scalars", Mock(side_effect=stop))
+    with pytest.raises(stop):
+        writer_of(tmp_path, ["broken"], how="").write(1, "train", {"loss": 1.0})
 
 
 @pytest.mark.parametrize(
