@@ -41,7 +41,7 @@ CODE = {
     "show": 961,
     "studies": 2_962,
     "train": 940,
-    "workdir": 856,
+    "workdir": 855,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {

@@ -187,9 +187,7 @@ class Guarded:
         self._name, self._warn = name, warn
         try:
             self._tracker = TRACKERS[name](run)
-        except STOPS:
-            raise
-        except BaseException as error:
+        except (Exception, SystemExit) as error:
             raise ConfigError(
                 f"train.trackers has {name!r}, which cannot start: {_one_line(error)}: remove it from train.trackers, "
                 "or see its offline mode in docs/tracking.md"
@@ -210,10 +208,8 @@ class Guarded:
             raise
         except BaseException as error:
             self._tracker = None
-            self._warn(
-                f"the tracker {self._name} failed, and receives nothing more: {_one_line(error)}; metrics.jsonl is "
-                "complete"
-            )
+            reason = f"{_one_line(error)}; metrics.jsonl is complete"
+            self._warn(f"the tracker {self._name} failed, and receives nothing more: {reason}")
 
 
 def check_trackers(names: Sequence[str]) -> None:
