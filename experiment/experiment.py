@@ -267,7 +267,7 @@ def make_experiment(
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     batch_spec, heldout_spec, warnings = make_batch_specs(tasks, sections, objective, row_shape, tokenizer.vocab)
     if model.target_positions or any(denoiser.objective.has_places for denoiser in denoisers):
-        check_target_positions(denoisers, model)
+        check_target_positions(denoisers, model, data)
     vocab, annealing_steps = tokenizer.vocab, data.attention_annealing_steps
     collate = Collator(tasks, batch_spec, row_shape, vocab, data.bidirectional_inputs, annealing_steps, sections.seed)
     scored = max(most_scored(tasks, spec, row_shape) for spec in (batch_spec, heldout_spec))

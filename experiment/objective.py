@@ -1,6 +1,7 @@
 """Makes the objective that `config.objective` describes: an entry of OBJECTIVES, or a mixture of several entries."""
 
 import dataclasses
+import math
 import typing
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -21,6 +22,8 @@ def with_steps(fields: Mapping[str, Any], steps: int) -> dict[str, Any]:
 
     def resolved(values: Mapping[str, Any]) -> dict[str, Any]:
         given = {name: values[name] for name in ("begin_step", "end_step") if isinstance(values.get(name), float)}
+        # NaN and infinity stay, and are refused as no integers.
+        given = {name: value for name, value in given.items() if math.isfinite(value)}
         return {**values} | {name: round(value * (steps if value <= 1 else 1)) for name, value in given.items()}
 
     rows = fields.get("denoisers")

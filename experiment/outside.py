@@ -72,7 +72,7 @@ def check_code(section: Any) -> None:
         for name, origin in origins.items():
             found = find_objective(name) if kind == "objectives" else LEARNERS.get(name)
             what = f"the {kind.removesuffix('s')} {name!r}"
-            if found is None or found.__module__.partition(".")[0] in _OURS:
+            if not isinstance(found, type) or found.__module__.partition(".")[0] in _OURS:
                 raise ConfigError(f"{what} is not of this repository: {_remedy(origin)}")
             now = _origin(found)
             if "" not in (now.sha256, origin.sha256) and now.sha256 != origin.sha256:

@@ -23,16 +23,22 @@ def check_max_length(model: ModelConfig, data: DataConfig) -> None:
             )
 
 
-def check_target_positions(denoisers: Sequence[Denoiser], model: ModelConfig) -> None:
-    """Raises ConfigError for texts in another order where the model does not know which token is the next."""
+def check_target_positions(denoisers: Sequence[Denoiser], model: ModelConfig, data: DataConfig) -> None:
+    """Raises ConfigError for texts in another order where the model does not know which token is the next.
+
+    Raises it too where the inputs of such a text see each other, because prompts are read causally.
+    """
     if model.target_positions and model.architecture != "decoder_only":
         raise ConfigError(
             f"model.target_positions=True does not go with model.architecture={model.architecture!r}: use "
             "'decoder_only', or set it to False"
         )
     for denoiser in denoisers:
+        name = f"{denoiser.field} ({type(denoiser.objective).__name__})"
         if denoiser.objective.has_places and not model.target_positions:
             raise ConfigError(
-                f"{denoiser.field} ({type(denoiser.objective).__name__}) reads texts in another order: set "
-                "model.target_positions=True, with model.positions='learned' or 'rope'"
+                f"{name} reads texts in another order: set model.target_positions=True, with model.positions='learned' "
+                "or 'rope'"
             )
+        if denoiser.objective.has_places and denoiser.objective.has_inputs and data.bidirectional_inputs:
+            raise ConfigError(f"{name} reads its inputs in their order: set data.bidirectional_inputs=False")

@@ -63,7 +63,9 @@ def read_prompt(
     tokenizer, vocab, notes = experiment.tokenizer, experiment.vocab, []
     text = _with_general_names(text, vocab)
     num_sentinels = len(_SENTINEL.findall(text))
-    denoiser = _choose_denoiser(experiment, mode, where, has_sentinels=num_sentinels > 0)
+    marks = [name for name, id_ in vocab.ids_by_name().items() if id_ == vocab.mask]
+    has_masks = any(name in text for name in marks)
+    denoiser = _choose_denoiser(experiment, mode, where, has_sentinels=num_sentinels > 0, has_masks=has_masks)
     prompting = denoiser.objective.prompting
     max_sentinels = prompting.max_sentinels(vocab)
     if max_sentinels is not None:
@@ -241,8 +243,13 @@ def first_denoiser(denoisers: Sequence[Denoiser], tasks: Sequence[Task]) -> Deno
     return None
 
 
-def _choose_denoiser(experiment: Experiment, mode: str | None, where: str, *, has_sentinels: bool) -> Denoiser:
-    candidates = denoisers_with_mode(experiment, mode)
+def _choose_denoiser(
+    experiment: Experiment, mode: str | None, where: str, *, has_sentinels: bool, has_masks: bool
+) -> Denoiser:
+    candidates, vocab = denoisers_with_mode(experiment, mode), experiment.vocab
+    if has_masks:  # for one that reads them as masks, if there is one
+        of_masks = [d for d in candidates if vocab.mask in d.objective.prompting.special_tokens(vocab)]
+        candidates = of_masks or candidates
     denoiser = first_denoiser(candidates, INFILLING_TASKS if has_sentinels else TASKS)
     if denoiser is not None:
         return denoiser

@@ -38,7 +38,7 @@ class AnyOrder(Objective):
     Deviations: sigma-GPT draws whether a whole batch is shuffled, here each text has a draw. XLNet has two streams of
     attention: one reads the tokens, and the queries of the other know the place of the target alone. Here each position
     reads the token before the target in the order and knows both places, as in sigma-GPT, so one stream of n positions
-    does both. XLNet's inputs see each other in their order alone, as here with data.bidirectional_inputs=False. Its
+    does both. XLNet's inputs see each other in their order alone, as here (data.bidirectional_inputs=False). Its
     memory of the segment before is not here.
     """
 

@@ -14,7 +14,7 @@ from objectives.algebra.sequences import Sequences, append, compact
 from objectives.objective import InputsTargets, Objective, OutputLengths
 from objectives.prompting import FillBlank
 
-_LENGTHS, _PLACES, _ORDER, _AT_END = range(4)  # tags of keys
+_LENGTHS, _PLACES, _ORDER, _AT_END, _SHUFFLE = range(5)  # tags of keys
 
 
 class Blanks(NamedTuple):
@@ -38,7 +38,8 @@ class GLM(Objective):
         until they hold mask_rate of the tokens or more. "document": one span of uniform length, from mask_rate of the
         tokens to all of them, with even odds at the end of the text or at a uniformly drawn place.
     mask_rate: the paper's is .15, and .5 for "document".
-    poisson_lambda: of "spans", as in the paper: 3, with which spans have 3.16 tokens on average.
+    poisson_lambda: of "spans", as in the paper: 3, with which spans have 3.16 tokens on average before
+        the last one drawn is cut.
     sentence_ends: of "sentences" (objectives/algebra/sentences.py).
 
     The paper's part A is the inputs, whose tokens attend to each other; part B, the targets, attends to part A and to
@@ -135,14 +136,17 @@ class GLM(Objective):
             hidden = valid_positions(first + size, width) & ~valid_positions(first, width)
             return Blanks(hidden & (np.arange(width) == first[:, None]), hidden)
         most = self._most_spans(lengths, budgets)
-        ends, count = draw_span_ends(rng.fold_in(keys, _LENGTHS), budgets, most, "poisson", self._mean_length)
+        drawn, count = draw_span_ends(rng.fold_in(keys, _LENGTHS), budgets, most, "poisson", self._mean_length)
+        exists = valid_positions(count, drawn.shape[1])
+        # In another order: the last one, which is cut, may be anywhere. `draw` gives absent spans the place after all.
+        sizes = np.pad(np.diff(drawn, axis=1, prepend=0), ((0, 0), (0, 1)))
+        ends = np.cumsum(take(sizes, rng.draw(rng.fold_in(keys, _SHUFFLE), exists, count)), axis=1)
         # A span is in one of the gaps before, between and after the other tokens, and no two in the same.
         gaps = valid_positions(lengths - budgets + 1, width + 1)
         gaps = rng.choose(rng.fold_in(keys, _PLACES), gaps, count)
         stops = gaps + ends
         first = stops - np.diff(ends, axis=1, prepend=0)
         toggles = np.zeros((len(tokens), width + 1), bool)
-        exists = valid_positions(count, ends.shape[1])
         for places in (first, stops):
             rows, columns = np.nonzero(exists)
             toggles[rows, places[rows, columns]] = True

@@ -80,10 +80,11 @@ class Mixture:
             listed = "; ".join(f"{name}: {architectures}" for name, architectures in supported.items())
             raise ConfigError(f"{table} have no model.architecture in common: {listed}")
         for name, row in self._drawn.items():
-            if row.mode and row.objective.in_place:
+            if row.mode and (row.objective.in_place or row.objective.has_places):
+                how = "predicts in place" if row.objective.in_place else "reads a text in another order"
                 raise ConfigError(
                     f"{table}.{name}.mode={row.mode!r} is prepended to inputs that have separate targets; "
-                    f"{type(row.objective).__name__} predicts in place: set it to ''"
+                    f"{type(row.objective).__name__} {how}: set it to ''"
                 )
         return tuple(
             Denoiser(

@@ -70,10 +70,10 @@ class PEGASUS(Objective):
         return None  # nothing marks where one sentence of the targets ends
 
     def _most_hidden(self, raw: np.ndarray) -> np.ndarray:
-        return np.floor(np.asarray(raw) * self.most_hidden).astype(np.int64)
+        return _rounded_down(np.asarray(raw) * self.most_hidden)
 
     def _num_gaps(self, num_sentences: np.ndarray) -> np.ndarray:
-        return np.maximum(np.floor(num_sentences * self.gap_ratio).astype(np.int64), 1)
+        return np.maximum(_rounded_down(num_sentences * self.gap_ratio), 1)
 
     def _gaps(
         self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab
@@ -106,6 +106,11 @@ class PEGASUS(Objective):
         return np.argsort(np.where(exists, ranks, np.inf), axis=1, kind="stable")
 
 
+def _rounded_down(values: np.ndarray) -> np.ndarray:
+    """int64: the integers below, where 100 * 0.29 is 29 and not the float below it."""
+    return np.floor(values + 1e-9).astype(np.int64)
+
+
 def common_words(tokens: np.ndarray, lengths: np.ndarray, sentences: Sentences, vocab: Vocab) -> np.ndarray:
     """int64 [E, S + 1]: how many words of each sentence its text has outside of it too, each word paired once.
 
@@ -126,7 +131,9 @@ def common_words(tokens: np.ndarray, lengths: np.ndarray, sentences: Sentences, 
     is_word = ~(is_single & vocab.marked(flat[at], BLANK | PUNCTUATION))
 
     size = sentences.lengths.size
-    sentence = rows * sentences.lengths.shape[1] + sentences.number.ravel()[begins]
+    # Of its last token: a line break that is joined to the word after it ends the sentence before.
+    stops = places[np.append(at[1:], len(places)) - 1]
+    sentence = rows * sentences.lengths.shape[1] + sentences.number.ravel()[stops]
     _, key, totals = np.unique(hashes[is_word], return_inverse=True, return_counts=True)
     pairs, counts = np.unique(key * size + sentence[is_word], return_counts=True)
     common = np.minimum(counts, totals[pairs // size] - counts)

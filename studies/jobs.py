@@ -55,6 +55,9 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder) -> bool:
         for number, job in enumerate(work, start=1):
             if signals.received:
                 return False
+            if _is_done(folder.outcome(job, plan)):
+                print(f"{number}/{len(work)}  {job.name}: complete, by another runner", flush=True)
+                continue
             print(f"{number}/{len(work)}  {job.name} begins: {folder.log(job)}", flush=True)
             folder.remove(job)
             status = in_a_process(job, plan, folder, signals)
@@ -116,7 +119,8 @@ def in_a_process(job: Job, plan: Plan, folder: StudyFolder, signals: Signals) ->
         if signals.received > forwarded:
             forwarded = signals.received
             process.terminate() if forwarded == 1 else process.kill()
-    if process.exitcode not in (0, _STOPPED) and not signals.received:
+    has_failed = process.exitcode not in (0, _STOPPED) and not signals.received
+    if has_failed and not _is_done(folder.outcome(job, plan)):  # another runner may have done the job
         printed = log.read_bytes()[begin:].decode(errors="replace") if log.exists() else ""
         folder.write(job, _failed(job, plan, process.exitcode, printed, str(log)))
     return process.exitcode
@@ -124,8 +128,9 @@ def in_a_process(job: Job, plan: Plan, folder: StudyFolder, signals: Signals) ->
 
 def _failed(job: Job, plan: Plan, status: int, printed: str, log: str) -> Outcome:
     """Returns the outcome of a job whose process ended with `status`. printed: by this try, to its log."""
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    reason = lines[-1] if lines else f"exit status {status}"
+    # Other lines may follow that of the error, such as a notice of Grain, or be those of another runner.
+    errors = [line.strip() for line in printed.splitlines() if re.match(r"error: |[\w.]*(Error|Exception)\b", line)]
+    reason = errors[-1] if errors else f"exit status {status}"
     if status < 0:
         reason = f"the process was ended by signal {signal.Signals(-status).name}"
     reason = reason.removeprefix("error: ")[:_ERROR_CHARS]

@@ -31,7 +31,7 @@ CODE = {
     "evaluation": 1_900,
     "experiment": 1_035,
     "files": 305,
-    "generate": 990,
+    "generate": 995,
     "huggingface": 1_680,
     "learners": 650,
     "models": 1_400,
@@ -39,7 +39,7 @@ CODE = {
     "plan": 440,
     "run": 1_290,
     "show": 961,
-    "studies": 2_962,
+    "studies": 2_967,
     "train": 940,
     "workdir": 855,
 }

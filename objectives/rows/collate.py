@@ -138,17 +138,9 @@ class Collator:
         if not denoiser.mode:
             return examples
         modes = np.concatenate([np.full(len(places), vocab.mode(member.mode)) for member, places in group])
-        if denoiser.objective.has_places:
-            examples = _after_one_token(cast(InputsTargets, examples))
         if isinstance(examples, InputsTargets) and examples.positions is not None:
             examples = examples._replace(positions=examples.positions + 1)
         return examples._replace(inputs=prepend(examples.inputs, modes))
-
-
-def _after_one_token(examples: InputsTargets) -> InputsTargets:
-    """The examples with the places of texts that begin with another token, which is read first."""
-    assert examples.places is not None
-    return examples._replace(places=np.pad(examples.places + 1, ((0, 0), (1, 0))))
 
 
 def _future_edges(steps: np.ndarray, annealing_steps: int, seed: int) -> Batch:

@@ -124,7 +124,9 @@ def test_the_mode_token_is_the_first_input_and_never_a_target():
 
 @pytest.mark.parametrize("name", [name for name, architecture in CASES if architecture == "decoder_only"])
 def test_a_model_has_a_prefix_exactly_if_its_batches_have_one(name):
-    for bidirectional in (True, False):
+    fields = small_config(name, "decoder_only")["objective"]
+    is_xlnet = fields["name"] == "any_order" and fields["predicted_share"] < 1
+    for bidirectional in (False,) if is_xlnet else (True, False):  # XLNet's inputs are read in their order
         experiment = small_experiment(name, "decoder_only", data__bidirectional_inputs=bidirectional)
         batch = experiment.collate(random_windows(experiment, 8, same_keys=False), 8)
         assert experiment.model.has_prefix == batch["decoder_bidirectional_mask"].any()

@@ -9,10 +9,12 @@ from configs.bart import VARIANTS
 from contract.batch import check_batch
 from contract.errors import ConfigError
 from contract.windows import Windows
+from experiment.experiment import make_experiment
 from generate.fill_masks import candidates, candidates_line, mask_probabilities, read_masked_prompt
 from generate.prompts import max_answer_length, prompt_batch, read_prompt
 from objectives.prompting import replace_sentinels, spans_by_sentinel
 from tests.objectives.helpers import sequence, vocab
+from tests.small_fields import small_config
 from tests.train.tiny_experiments import PREFIX_LM, random_params, tiny_experiment
 
 OWN_FLAGS = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "add_dummy_prefix": False}
@@ -150,6 +152,17 @@ def test_a_prompt_without_a_mode_gets_the_mode_of_the_first_suitable_denoiser():
     assert chosen("a<extra_id_0>b", "[X]") == ("x", "[X]a<extra_id_0>b</s>", [])
     name, inputs, [note] = chosen("ab", "[X]")
     assert (name, inputs) == ("x", "[X]ab<extra_id_0></s>") and "<extra_id_0> was appended to the prompt" in note
+
+
+def test_a_prompt_with_a_mask_is_for_a_denoiser_that_reads_it_as_one():
+    rows = {"lm": {"name": "clm"}, "blank": {"name": "glm", "blanks": "document", "mask_rate": 0.5}}
+    rows["blank"] |= {"poisson_lambda": 3.0, "sentence_ends": "stops"}
+    rows = {name: row | {"mode": "", "weight": 1.0} for name, row in rows.items()}
+    mixture = {"name": "mixture", "mix_by": "example", "schedule": "constant", "denoisers": rows}
+    fields = small_config("clm", "decoder_only", data__documents="join") | {"objective": mixture}
+    experiment = make_experiment(fields)
+    assert read_prompt(experiment, "ab[MASK]cd", None)[0].denoiser.name == "blank"
+    assert read_prompt(experiment, "ab", None)[0].denoiser.name == "lm"
 
 
 def test_text_that_looks_like_a_special_token_is_ordinary_text():

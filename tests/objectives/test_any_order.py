@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import io
 import itertools
+import math
 import shutil
 
 import jax
@@ -127,22 +128,19 @@ def test_the_curriculum_shuffles_more_texts_from_step_to_step():
         assert abs(shuffled[steps == step].mean() - share) <= 4 * np.sqrt(share * (1 - share) / 240), step
 
 
-def test_rows_of_a_mixture_keep_their_order_and_a_mode_token_is_read_first():
-    tables = {"a": (SHUFFLED, "[R]"), "b": (CLM(), ""), "c": (AnyOrder(shuffled_share=0.0), "[S]")}
-    tables = {name: (denoisers_of(objective, name)[0], mode) for name, (objective, mode) in tables.items()}
-    denoisers = tuple(dataclasses.replace(denoiser, mode=mode) for denoiser, mode in tables.values())
+def test_rows_of_a_mixture_keep_their_order():
+    tables = {"a": SHUFFLED, "b": CLM(), "c": AnyOrder(shuffled_share=0.0)}
+    denoisers = tuple(denoisers_of(objective, name)[0] for name, objective in tables.items())
     shape = RowShape("decoder_only", 9, 9, 1)
     collate = make_collator(denoisers, shape, VOCAB, documents="join", bidirectional_inputs=False)
     windows = random_windows(np.random.default_rng(0), [6, 6, 6], denoiser_ids=np.arange(3, dtype=np.int32))
     batch = collate(windows, 3)
     check_batch(batch, "decoder_only")
-    of_mode = VOCAB.mode("[R]")
-    assert batch["decoder_target_tokens"][0, 0] == of_mode and batch["decoder_loss_weights"][0, 0] == 0
-    places = batch["decoder_target_positions"][0, :7]
-    assert places[0] == 0 and sorted(places) == list(range(7)) and places.tolist() != list(range(7))
-    np.testing.assert_array_equal(batch["decoder_target_tokens"][0, 1:7], windows.tokens[0, places[1:] - 1])
-    np.testing.assert_array_equal(batch["decoder_positions"][0, 1:7], places[:-1] + 1)
-    in_order = [[*range(6), 0, 0, 0], [*range(7), 0, 0]]
+    places = batch["decoder_target_positions"][0, :6]
+    assert sorted(places) == list(range(6)) and places.tolist() != list(range(6))
+    np.testing.assert_array_equal(batch["decoder_target_tokens"][0, :6], windows.tokens[0, places])
+    np.testing.assert_array_equal(batch["decoder_positions"][0, 1:6], places[:-1] + 1)
+    in_order = [[*range(6), 0, 0, 0]] * 2
     for name in ("decoder_positions", "decoder_target_positions"):
         assert batch[name][1:].tolist() == in_order
 
@@ -429,6 +427,20 @@ def test_the_predicted_share_is_constant():
     fields = small_config("sigma_gpt", "decoder_only")
     fields["objective"]["final_predicted_share"] = 0.5
     with pytest.raises(ConfigError, match=r"final_predicted_share.* would change the lengths of examples"):
+        make_experiment(fields)
+
+
+def test_inputs_that_see_each_other_are_refused_because_prompts_are_read_in_their_order():
+    fields = small_config("sigma_gpt:xlnet", "decoder_only", data__bidirectional_inputs=True)
+    with pytest.raises(ConfigError, match=r"reads its inputs in their order: set data\.bidirectional_inputs=False"):
+        make_experiment(fields)
+
+
+@pytest.mark.parametrize("step", [math.nan, math.inf])
+def test_steps_that_are_no_numbers_are_one_line(step):
+    fields = small_config("sigma_gpt", "decoder_only")
+    fields["objective"]["end_step"] = step
+    with pytest.raises(ConfigError, match=r"objective\.end_step"):
         make_experiment(fields)
 
 

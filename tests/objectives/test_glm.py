@@ -86,9 +86,7 @@ def test_spans_hold_15_percent_of_the_tokens_and_have_poisson_lengths():
     _, blanks = blanks_of(SPANS, 400, n=600)
     assert (blanks.hidden.sum(axis=1) == 60).all()
     np.testing.assert_array_equal(blanks.starts, span_starts(blanks.hidden))  # a token at least between two spans
-    rows, _ = np.nonzero(blanks.starts)
-    lengths = np.bincount(np.cumsum(blanks.starts.ravel())[blanks.hidden.ravel()] - 1)
-    draws = lengths[np.diff(rows, append=-1) == 0]  # spans are in the order of drawing, and the last one is cut
+    draws = np.bincount(np.cumsum(blanks.starts.ravel())[blanks.hidden.ravel()] - 1)
     law = [math.exp(-3) * 3**k / math.factorial(k) / (1 - math.exp(-3)) for k in range(1, 6)]
     found = [(draws == k).mean() for k in range(1, 6)]
     assert found == pytest.approx(law, abs=5 * math.sqrt(0.25 / len(draws)))
@@ -170,3 +168,12 @@ def test_a_prompt_with_one_blank_or_none_is_laid_out_as_in_training(monkeypatch)
 def test_positions_that_count_distances_in_a_row_are_refused():
     with pytest.raises(ConfigError, match=r"relative' counts .* does not go with objective \(GLM\), whose targets"):
         small_experiment("glm", "decoder_only", model__positions="relative")
+
+
+def test_the_span_that_is_cut_may_be_at_any_place():
+    _, blanks = blanks_of(SPANS, 40, n=8000)
+    number = np.cumsum(blanks.starts, axis=1) * blanks.hidden
+    first, last = (number == 1).sum(axis=1), (number == number.max(axis=1, keepdims=True)).sum(axis=1)
+    several = number.max(axis=1) > 1
+    difference = (first - last)[several]
+    assert abs(difference.mean()) < 5 * difference.std() / math.sqrt(len(difference))

@@ -51,6 +51,20 @@ INVALID = {
         config_of({"mlm": MLM_ROW | {"mode": "[R]"}}, "encoder_only"),
         r"objective.denoisers.mlm.mode='\[R\]' is prepended to inputs .* MLM predicts in place: set it to ''",
     ),
+    "mode of an objective that reads in another order": (
+        config_of(
+            {
+                "any_order": {
+                    "name": "any_order",
+                    "shuffled_share": 1.0,
+                    "predicted_share": 1.0,
+                    "mode": "[R]",
+                    "weight": 1.0,
+                }
+            }
+        ),
+        r"mode='\[R\]' is prepended to inputs .* AnyOrder reads a text in another order: set it to ''",
+    ),
     "a mixture in a mixture": (
         config_of({"a": {"name": "mixture", "mode": "", "weight": 1.0}}),
         "objective.denoisers.a.name='mixture' is a mixture itself: it cannot be a row",

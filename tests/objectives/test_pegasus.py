@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data.tokenizers.tokenizer import make_tokenizer
+from experiment.config import DataConfig, from_mapping
 from objectives import PEGASUS
 from objectives.algebra.sentences import sentence_ends, sentences_of
 from objectives.pegasus import common_words
+from tests.data.tiny_tokenizers import gpt2
 from tests.objectives.helpers import byte_ids, random_keys, sequence, vocab
+from tests.small_fields import small_config
 
 VOCAB = vocab()
 M, EOS = VOCAB.mask, VOCAB.eos
@@ -115,3 +119,15 @@ def test_random_gaps_are_30_percent_of_the_sentences_and_each_is_equally_likely(
 def test_other_choices_do_not_depend_on_the_key(select):
     examples = corrupt(pegasus(select), "".join(TEXT), n=20)
     assert (examples.inputs.tokens == examples.inputs.tokens[0]).all()
+
+
+def test_a_line_break_that_is_joined_to_the_next_word_ends_the_sentence_before(tmp_path):
+    tokenizer = make_tokenizer(
+        from_mapping(
+            DataConfig, small_config("clm", "decoder_only", data__tokenizer=str(gpt2(tmp_path)))["data"], "data"
+        )
+    )
+    tokens = tokenizer.encode("uno\nfoo\ndos\nfoo\nzip dos\n")[None]
+    sentences = sentences_of(sentence_ends(tokens, np.array([tokens.shape[1]]), tokenizer.vocab, "newlines"))
+    found = common_words(tokens, np.array([tokens.shape[1]]), sentences, tokenizer.vocab)
+    assert found[0, :5].tolist() == [0, 1, 0, 1, 0]  # a word after a space is another one

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 import zipfile
 
 import pytest
@@ -451,3 +452,19 @@ def test_the_slurm_script_gives_each_task_its_part(first, last, count, task, wor
         assert done.returncode == 1 and "--array must be consecutive numbers" in done.stderr
     else:
         assert done.stdout.split() == ["python", "-m", "train.ablate", f"--worker={worker}", "--study=x.py"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("step 4/4\nerror: the disk is full\nWARNING: loss 3\n", "the disk is full"),
+        (
+            "Traceback ...\nRuntimeError: boom\nFor simplicity, Grain has removed its internal frames\n",
+            "RuntimeError: boom",
+        ),
+        ("trigram  0.901 nats per token\n", "exit status 3"),
+    ],
+)
+def test_the_reason_of_a_failure_is_the_line_of_the_error(printed, reason):
+    plan = types.SimpleNamespace(config_digest=lambda job, swept: "")
+    assert jobs._failed(Job("slow", 0), plan, 3, printed, "a.log").reason == f"{reason}; log: a.log"
