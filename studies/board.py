@@ -225,12 +225,13 @@ class StudyText:
     def shares(self) -> dict[str, dict[str, tuple[float, bool]]]:
         """Returns title -> variant -> the mean of exact answers, and whether it is better than the baseline's.
 
-        The measure is that of the study's success rate, otherwise its first of exact answers; {} if it has none.
+        The measure is that of the study's success rate, or its first of exact answers where no seed succeeds; {} if it
+        has none.
         """
         exact = [one.found for one in self.measures if one.found.fields.get("probe") == "exact_match"]
         if not exact:
             return {}
-        found = next((one for one in exact if one.is_success_rate), exact[0])
+        found = next((one for one in exact if any(good for good, _ in one.counts.values())), exact[0])
         metric = found.fields["metric"]  # a success rate is of values that another measure may show, as "exact"
         name = next(
             (one.name for one in exact if one.fields["metric"] == metric and not one.is_success_rate), found.name
