@@ -33,7 +33,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from command.program import run_program
-from contract.errors import STOPS, ConfigError
+from contract.errors import STOPS, ConfigError, one_line, text_of
 
 TRAINING_MEMORY = (
     "Raise train.grad_accum_steps or mesh.fsdp, or set model.remat='full'; python -m train.plan with this config and "
@@ -156,8 +156,7 @@ def execute_file(path: str, flag: str) -> types.ModuleType:
     except STOPS:
         raise
     except BaseException as error:  # a file is a program and can raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ConfigError(f"{flag}={path} cannot be read: {reason}") from error
+        raise ConfigError(f"{flag}={path} cannot be read: {one_line(error)}") from error
     return module
 
 
@@ -299,30 +298,31 @@ def _file_fields(program: str, name: str) -> dict[str, Any]:
 
 
 def _one_line(error: BaseException, argv: list[str]) -> str:
-    missing = re.match(r"flag --(\w+)=None: Flag --\w+ must have a value other than None", str(error))
+    said = text_of(error)
+    missing = re.match(r"flag --(\w+)=None: Flag --\w+ must have a value other than None", said)
     if missing:
         return f"--{missing[1]} is missing: write --{missing[1]}=..."
-    override = re.match(r"Unknown command line flag '(config\.[\w.]+)'", str(error))
+    override = re.match(r"Unknown command line flag '(config\.[\w.]+)'", said)
     if override:
         return f"--{override[1]} needs --config: name the config that it changes, as in --config=configs/ul2.py"
-    field = re.match(r"Unknown command line flag '(\w+\.[\w.]+)'", str(error))
+    field = re.match(r"Unknown command line flag '(\w+\.[\w.]+)'", said)
     if field and any("config" in name for name in argv[1:]):
         return f"unknown flag --{field[1]}: a field of the config is written --config.{field[1]}=..."
     name, _, preset = next(_config_arguments(argv), "").partition(":")
-    if "has no attribute 'get_config'" in str(error):
+    if "has no attribute 'get_config'" in said:
         return f"--config={name} is no config: it has no function get_config()"
-    if "get_config() takes 0 positional arguments" in str(error):
+    if "get_config() takes 0 positional arguments" in said:
         return f"--config={name}:{preset} names a preset, and {name} has none: remove :{preset}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
     if isinstance(error, SystemExit):
-        lines = [f"it ends the program, with the status {error.code}"]
+        lines = [f"it ends the program, with the status {said or 0}"]
     where = "".join(f"--config={name}: " for name in itertools.islice(_config_arguments(argv), 1))
     if isinstance(error, AttributeError | KeyError):  # an override of a field that the config does not have
         with contextlib.suppress(Exception):  # where the file itself raised the error, it does so again
             message = _unknown_field(argv, _file_fields(argv[0], next(_config_arguments(argv))))
             if message:
                 return message
-    if "Traceback" in str(error):
+    if "Traceback" in said:
         return where + re.sub(r"^\w*(\.\w+)*Error: ", "", lines[-1])
     return ("" if isinstance(error, flags.Error) else where) + " ".join(lines or [type(error).__name__])
 

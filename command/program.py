@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from contract.errors import ConfigError, Terminated
+from contract.errors import ConfigError, Terminated, one_line, text_of, visible
 from files.paths import describe_os_error
 
 _EXIT_SECONDS = 3.0
@@ -77,7 +77,7 @@ def _describe_end(error: BaseException, memory_remedy: str) -> tuple[str | None,
         return "stopped by SIGTERM", 128 + signal.SIGTERM
     if isinstance(error, ConfigError):
         return str(error), 1
-    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+    if isinstance(error, RuntimeError) and "can't start new thread" in text_of(error):
         return "this machine cannot start another thread: raise its limits (ulimit -u, -d, -v), or free memory", 1
     if isinstance(error, OSError):
         message = describe_os_error(error)
@@ -85,14 +85,14 @@ def _describe_end(error: BaseException, memory_remedy: str) -> tuple[str | None,
             message = f"standard output or an open file failed: {message}"
         return message, 1
     if not isinstance(error, Exception | SystemExit | GeneratorExit):  # of a native library, such as a panic of Rust
-        return f"{type(error).__name__}: {error}", 1
+        return one_line(error), 1
     message = describe_out_of_memory(error)
     return (f"{message}. {memory_remedy}" if message and memory_remedy else message), 1
 
 
 def describe_out_of_memory(error: BaseException) -> str | None:
     """Returns what was out of memory and which allocation failed, in one line; None for an error of another kind."""
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     if isinstance(error, MemoryError):
         return f"this machine has too little memory{f': {text}' if text else ''}".rstrip(".")
     # jax.errors.JaxRuntimeError is a RuntimeError, TensorStore's errors are ValueErrors; neither is imported here.
@@ -103,6 +103,11 @@ def describe_out_of_memory(error: BaseException) -> str | None:
     what = "this machine" if isinstance(error, ImportError) else "a device"
     detail = re.sub(r"^.*?RESOURCE_EXHAUSTED:?\s*", "", text)
     return f"{what} has too little memory: {detail[:300].rstrip('. ')}"
+
+
+def print_note(text: str) -> None:
+    """Prints "note: `text`" to standard error."""
+    print(f"note: {visible(text)}", file=sys.stderr, flush=True)
 
 
 def plural(count: int, noun: str) -> str:
@@ -117,9 +122,9 @@ def _terminate(*_) -> None:
 def _end(message: str, status: int) -> NoReturn:
     """Prints "error: `message`" to standard error, after standard output's buffer, and exits with `status`.
 
-    Line ends in the message are escaped.
+    Line ends and characters that do not print are escaped in the message.
     """
-    message = message.replace("\r", "\\r").replace("\n", "\\n")
+    message = visible(message).replace("\n", "\\n")
     for stream, text in ((sys.stdout, ""), (sys.stderr, f"error: {message}\n")):
         try:
             stream.write(text)

@@ -1,4 +1,4 @@
-"""The error that reports invalid configuration or input, and the exceptions that end a program on request."""
+"""The error that reports invalid input, the exceptions that end a program, and texts of others, made printable."""
 
 
 class ConfigError(ValueError):
@@ -18,4 +18,27 @@ class Terminated(BaseException):
 
 # What foreign code, such as a library, a tracker or a config file, must not keep from ending the program. Whatever else
 # it raises is its failure: panics of Rust code and sys.exit() are no Exceptions either.
-STOPS = (KeyboardInterrupt, GeneratorExit, Terminated)
+STOPS = (KeyboardInterrupt, Terminated)
+
+
+def text_of(error: BaseException) -> str:
+    """Returns str(error), also for the exception of foreign code whose `__str__` raises."""
+    try:
+        return str(error)
+    except STOPS:
+        raise
+    except BaseException as failure:
+        return f"(its text cannot be read: {type(failure).__name__})"
+
+
+def one_line(error: BaseException) -> str:
+    """Returns the type and the text of an exception in one line."""
+    return " ".join([f"{type(error).__name__}:", *text_of(error).split()]).removesuffix(":")
+
+
+def visible(text: str) -> str:
+    """Returns `text` for a terminal or a page: what does not print becomes a Python escape, such as \\x1b or \\u202e.
+
+    Such characters move the cursor, change colors or turn the direction of writing. Line ends, tabs and spaces stay.
+    """
+    return "".join(c if c.isprintable() or c in "\n\t\xa0\u3000" else ascii(c)[1:-1] for c in text)

@@ -22,12 +22,12 @@ With --probe=NAME a quantity is computed instead that has the same meaning for e
 """
 
 import json
-import sys
 
 from absl import flags
 
 from cluster.devices import use_compilation_cache
 from command.flags import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
+from command.program import print_note
 from contract.errors import ConfigError
 from evaluation.cross_evaluate import scoring_experiment, scoring_params
 from evaluation.floors import printed_floors
@@ -77,7 +77,7 @@ def main() -> None:
         line |= {"config": other["name"], "overrides": other["overrides"]}
         if run is not None:
             for note in describe_trained_on(trained, workdir, run):
-                print(f"note: {note}", file=sys.stderr, flush=True)
+                print_note(note)
     if probe is None:
         line |= evaluate(run, params) | printed_floors(experiment, run.corpora)
     else:
@@ -91,7 +91,7 @@ def _on_change(line: str) -> None:
     """Prints a note of a changed tokenizer or corpus, with --allow_changed_corpus; otherwise raises ConfigError."""
     if not _ALLOW_CHANGED_CORPUS.value:
         raise ConfigError(f"{line}, or add --allow_changed_corpus")
-    print(f"note: {line.rpartition(': ')[0]}", file=sys.stderr, flush=True)
+    print_note(line.rpartition(": ")[0])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from contract.errors import ConfigError
+from contract.errors import STOPS, ConfigError, one_line
 from experiment.config import from_mapping
 from learners import LEARNERS
 from learners.learner import Learner
@@ -120,9 +120,10 @@ def _of_entry_point(name: str) -> type[Objective] | None:
         raise ConfigError(f"{where} is of several installed packages: remove all but one of them")
     try:
         cls = found[0].load()
-    except (Exception, SystemExit) as error:  # a package is a program and can raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ConfigError(f"{where} cannot be loaded: {reason}") from error
+    except STOPS:
+        raise
+    except BaseException as error:  # a package is a program and can raise anything
+        raise ConfigError(f"{where} cannot be loaded: {one_line(error)}") from error
     if not isinstance(cls, type) or not issubclass(cls, Objective):
         raise ConfigError(f"{where} is no subclass of objectives.objective.Objective")
     OBJECTIVES[name] = cls

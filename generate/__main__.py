@@ -24,13 +24,12 @@ from absl import flags
 
 from cluster.devices import use_compilation_cache
 from command.flags import define_code, parse_flags, run_command
-from command.program import plural
-from contract.errors import ConfigError
+from command.program import plural, print_note
+from contract.errors import ConfigError, visible
 from experiment.experiment import Experiment
 from files.atomic import check_output, writing
 from generate.classify import Classified, classifier_rows, classifies, classify
 from generate.fill_masks import Order, candidates_line
-from generate.sample import printable
 from generate.sampling import Request
 from generate.texts import Filled, Generated, NamedText, Options, answer_texts, read_prompts, read_texts
 from run.restore import language_model, load_experiment, load_params, reading_mesh
@@ -122,7 +121,7 @@ def _answered(
     """Returns an iterator over the answers of a language model, and over what --prompt prints of them."""
     read, notes = read_texts(experiment, texts, options)
     for note in notes:
-        _print_note(note)
+        print_note(note)
     params, _ = load_params(experiment, workdir, _STEP.value)
     trained = language_model(experiment, params)
     answers = itertools.chain.from_iterable(answer_texts(*trained, texts, read, options, _BATCH_SIZE.value))
@@ -148,7 +147,7 @@ def _classified_lines(answers: Iterable[Classified]) -> Iterator[str]:
     """Yields what --prompt prints: each class with its probability, the likeliest first."""
     for answer in answers:
         for name, probability in sorted(answer.probabilities.items(), key=lambda item: -item[1]):
-            yield f"{probability:.3f}  {printable(name)}"
+            yield f"{probability:.3f}  {visible(name)}"
 
 
 def _texts() -> list[NamedText]:
@@ -169,12 +168,12 @@ def _generated_lines(answers: Iterable[Generated], request: Request, options: Op
         if options.num_samples > 1:
             yield f"--- sample {answer.sample} of {options.num_samples}"
         if has_spans:
-            yield f"answer: {printable(answer.answer)}"
-        yield f"text: {printable(answer.text)}" if has_spans else printable(answer.text)
+            yield f"answer: {visible(answer.answer)}"
+        yield f"text: {visible(answer.text)}" if has_spans else visible(answer.text)
         if has_spans and answer.text == unfilled:
-            _print_note(f"sample {answer.sample} fills no span: its answer has no sentinel of the prompt")
+            print_note(f"sample {answer.sample} fills no span: its answer has no sentinel of the prompt")
         if not answer.finished:
-            _print_note(f"sample {answer.sample} did not end within --max_tokens={request.max_tokens}")
+            print_note(f"sample {answer.sample} did not end within --max_tokens={request.max_tokens}")
 
 
 def _filled_lines(answers: Iterable[Filled]) -> Iterator[str]:
@@ -182,11 +181,7 @@ def _filled_lines(answers: Iterable[Filled]) -> Iterator[str]:
     for answer in answers:
         for number, found in enumerate(answer.candidates, start=1):
             yield f"mask {number}: {candidates_line(found)}"
-        yield f"text: {printable(answer.text)}"
-
-
-def _print_note(note: str) -> None:
-    print(f"note: {note}", file=sys.stderr, flush=True)
+        yield f"text: {visible(answer.text)}"
 
 
 if __name__ == "__main__":

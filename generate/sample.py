@@ -5,6 +5,7 @@ import textwrap
 import jax
 import numpy as np
 
+from contract.errors import visible
 from contract.vocab import Vocab
 from data.windows.document_filter import eligible
 from experiment.experiment import Experiment
@@ -52,12 +53,7 @@ def sample_for_display(run: CompiledRun, params: Params) -> str:
 
 def readable(experiment: Experiment, ids: np.ndarray) -> str:
     """Returns the text of `ids`, int [n], with control characters, which could move a terminal's cursor, escaped."""
-    return printable(experiment.tokenizer.decode(ids))
-
-
-def printable(text: str) -> str:
-    """Returns `text` with control characters, which could move a terminal's cursor, escaped."""
-    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
+    return visible(experiment.tokenizer.decode(ids))
 
 
 def _sample_length(experiment: Experiment, denoiser: Denoiser) -> int:

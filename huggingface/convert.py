@@ -21,7 +21,7 @@ import numpy as np
 from absl import flags
 
 from command.flags import config_fields, config_overrides, define_config, parse_flags, run_command
-from contract.errors import ConfigError
+from contract.errors import ConfigError, visible
 from experiment.experiment import Experiment, make_experiment
 from files.atomic import atomic_folder, check_new_folder
 from huggingface.folder import is_huggingface_folder
@@ -97,7 +97,7 @@ def main() -> None:
             checkpoints.save(0, {"params": params})
         run.write_config(written)
     for note in (note for part in parts.values() for note in part.notes):
-        print(f"note: {note}")
+        print(f"note: {visible(note)}")
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     print(
         f"imported {' and '.join(part.family.architecture for part in parts.values())} with {count:,} parameters into "

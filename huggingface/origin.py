@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from contract.errors import ConfigError
+from contract.errors import ConfigError, visible
 from data.tokenizers.tokenizer import Tokenizer
 from huggingface.folder import is_huggingface_folder
 from huggingface.importing import FolderModel, num_own_sentinels, open_model
@@ -106,7 +106,7 @@ def describe_taken(given: Mapping[str, Any], config: Mapping[str, Any]) -> list[
     """Returns a line on the fields that `with_origin_fields` changed; [] if it changed none."""
     before, after = flatten(given), flatten(config)
     changed = [f"{field}={value}" for field, value in after.items() if before.get(field) != value]
-    return [f"of train.init_from={config['train']['init_from']}: {', '.join(changed)}"] if changed else []
+    return [visible(f"of train.init_from={config['train']['init_from']}: {', '.join(changed)}")] if changed else []
 
 
 def _saved_fields(workdir: Workdir, path: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import jax
 from absl import flags
 
 from command.flags import override_flags, parse_flags, run_command
-from contract.errors import ConfigError
+from contract.errors import ConfigError, visible
 from studies.dry_run import print_plan
 from studies.jobs import parse_worker, run_jobs
 from studies.plan import jobs_of
@@ -83,7 +83,8 @@ def main() -> None:
         raise ConfigError("stopped by a signal: run the same command again to continue")
     failed = [problem for problem in results.problems if problem.state in ("failed", "diverged", "damaged")]
     for problem in failed:
-        print(f"{problem.variant}, seed {problem.seed}: {problem.state}: {problem.reason}", file=sys.stderr)
+        line = f"{problem.variant}, seed {problem.seed}: {problem.state}: {problem.reason}"
+        print(visible(line), file=sys.stderr)
     if failed and not _REPORT.value:
         raise ConfigError(f"{len(failed)} runs failed: run the same command again to try them again")
 

@@ -36,11 +36,6 @@ def fields_text(fields: Mapping[str, Any]) -> str:
     return ", ".join(f"`{field}={value}`" for field, value in fields.items())
 
 
-def visible(page: str) -> str:
-    """Returns `page` with characters that an editor does not show as Python escapes, such as \\x00."""
-    return "".join(c if c.isprintable() or c in "\n\t\xa0" else ascii(c)[1:-1] for c in page)
-
-
 def decimals_for(value: float, digits: int) -> int:
     """Returns the decimals that show `value` with so many digits; 0.000999... that rounding made counts as 0.001."""
     return max(0, digits - 1 - math.floor(math.log10(abs(value)) + 1e-9)) if value else 0

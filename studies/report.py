@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from contract.errors import ConfigError
+from contract.errors import ConfigError, visible
 from files.atomic import write_text
 from studies.analysis import (
     Measured,
@@ -17,7 +17,7 @@ from studies.analysis import (
     objectives_differ,
     published_orders,
 )
-from studies.markdown import NONE, code, fields_text, large, number, probability, text, visible, with_interval
+from studies.markdown import NONE, code, fields_text, large, number, probability, text, with_interval
 from studies.plot import draw_losses, import_pyplot
 from studies.results import Results
 from studies.study import Variant

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from command.flags import execute_file
-from contract.errors import STOPS, ConfigError
+from contract.errors import STOPS, ConfigError, one_line
 from experiment.config import from_mapping
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
@@ -127,8 +127,7 @@ def load_study(path: str) -> Study:
     except STOPS:
         raise
     except BaseException as error:  # a study is a program and can raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ConfigError(f"{where} cannot be read: {reason}") from error
+        raise ConfigError(f"{where} cannot be read: {one_line(error)}") from error
     if not isinstance(fields, Mapping):
         raise ConfigError(f"{where} has no function get_study that returns configs.studies.base.study(...)")
     return make_study(fields, path)

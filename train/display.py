@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.text import Text
 
+from contract.errors import visible
 from run.metrics import perplexity
 
 _EVAL = ("loss", "loss_stderr", "perplexity", "accuracy", "bits_per_byte")
@@ -101,7 +102,7 @@ class Display:
 
     def _print(self, text: str, style: str = "") -> None:
         # Lines in a file or a pipe are not broken: programs read them.
-        self._console.print(Text(text, style=style), soft_wrap=not self._console.is_terminal)
+        self._console.print(Text(visible(text), style=style), soft_wrap=not self._console.is_terminal)
 
 
 _FORMATS = {

@@ -2,10 +2,10 @@
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
+from command.program import print_note
 from configs.base import get_config
 from contract.errors import ConfigError
 from files.atomic import parse_json, write_json
@@ -94,7 +94,7 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
         found = config.get(section)
         if section != "objective" and isinstance(fields, dict) and isinstance(found, dict):
             for name in fields.keys() - found.keys():
-                print(f"note: {path} lacks {section}.{name}: it is {fields[name]!r}", file=sys.stderr)
+                print_note(f"{path} lacks {section}.{name}: it is {fields[name]!r}")
             config[section] = {**fields, **found}
     data = config.get("data")
     if isinstance(data, dict) and str(data.get("tokenizer")).startswith(IN_WORKDIR):

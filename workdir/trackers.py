@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from contract.errors import STOPS, ConfigError
+from contract.errors import STOPS, ConfigError, one_line
 from files.atomic import GrowingObject, read_json, write_json
 from files.paths import exists, in_bucket, make_folder
 
@@ -248,4 +248,4 @@ def _as_code(text: str) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    return textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder="...")
+    return textwrap.shorten(one_line(error), 300, placeholder="...")

@@ -6,12 +6,12 @@ import hashlib
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from command.program import print_note
 from contract.errors import ConfigError
 
 # A smaller store is verified whenever it is opened, at about 1 GB/s of one CPU core.
@@ -54,7 +54,7 @@ def check_files(folder: Path, meta: Mapping[str, Any]) -> None:
     if num_bytes < SMALL_BYTES:
         verify(folder, meta)
     elif not _was_verified(folder, meta):
-        print(f"note: verifying the {num_bytes / 1e9:,.1f} GB of token store {folder}", file=sys.stderr, flush=True)
+        print_note(f"verifying the {num_bytes / 1e9:,.1f} GB of token store {folder}")
         verify(folder, meta)
         remember_verified(folder, meta)
 

@@ -27,12 +27,12 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 import uuid
 from pathlib import Path
 
 import numpy as np
 
+from command.program import print_note
 from contract.errors import ConfigError
 from data.sources import Source, open_source
 from data.sources.config import CorpusConfig
@@ -203,7 +203,7 @@ def _make_store(
     if in_bucket(shared):
         for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
             copy_file(path, f"{shared}/{path.name}")
-        _note(f"token store {folder}: copied to {shared}")
+        print_note(f"token store {folder}: copied to {shared}")
 
 
 def _has_store(cache_dir: str, name: str) -> bool:
@@ -234,11 +234,7 @@ def _download(address: str, folder: Path) -> None:
     finally:
         shutil.rmtree(building, ignore_errors=True)
     size = sum(meta["file_sizes"].values())
-    _note(f"token store {address}: copied to {folder} ({size / 1e6:,.1f} MB), checksums verified")
-
-
-def _note(line: str) -> None:
-    print(f"note: {line}", file=sys.stderr, flush=True)
+    print_note(f"token store {address}: copied to {folder} ({size / 1e6:,.1f} MB), checksums verified")
 
 
 def _fingerprint(source: Source, corpus: CorpusConfig, tokenizer: Tokenizer) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from contract.errors import STOPS, ConfigError
+from contract.errors import STOPS, ConfigError, one_line
 from contract.vocab import DECODER_STARTS, GENERAL_NAMES
 from data.sources.config import CorpusConfig
 from data.tokenizers.base import (
@@ -175,9 +175,8 @@ def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
 def _unreadable(error: BaseException, where: str) -> ConfigError:
     if isinstance(error, OSError):
         return ConfigError(f"{where} cannot be read ({reason(error)}): give the path of a tokenizer's file")
-    message = " ".join(str(error).split())[:200]
     return ConfigError(
-        f"{where} cannot be read as a tokenizer ({type(error).__name__}: {message}): give the path of a whole file"
+        f"{where} cannot be read as a tokenizer ({one_line(error)[:220]}): give the path of a whole file"
     )
 
 

@@ -1,5 +1,7 @@
 """The flags of a command: when help is printed."""
 
+import re
+
 import pytest
 from absl import flags
 
@@ -7,6 +9,9 @@ import configs.base
 from command.flags import _leaves, define_code, define_config, execute_file, field_descriptions, parse_flags
 from contract.errors import ConfigError
 from tests.train.subprocesses import ROOT
+
+# The text of this exception cannot be read.
+HOSTILE = "class Hostile(Exception):\n    def __str__(self):\n        raise ValueError"
 
 
 def flag_values():
@@ -132,6 +137,13 @@ def test_a_config_that_raises_no_exception_is_named(tmp_path):
     (tmp_path / "own.py").write_text("class Own(BaseException): pass\n\ndef get_config():\n    raise Own('why')\n")
     with pytest.raises(ConfigError, match=r"^--config=.*own.py: why$"):
         parsed_with_config(f"--config={tmp_path / 'own.py'}")
+    for file, said in (
+        ("raise GeneratorExit", "GeneratorExit"),
+        (f"{HOSTILE}\nraise Hostile", "(its text cannot be read:"),
+    ):
+        (tmp_path / "own.py").write_text(file)
+        with pytest.raises(ConfigError, match=rf"^--config=.*own.py: {re.escape(said)}"):
+            parsed_with_config(f"--config={tmp_path / 'own.py'}")
     (tmp_path / "own.py").write_text("def get_config():\n    raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         parsed_with_config(f"--config={tmp_path / 'own.py'}")
@@ -140,6 +152,12 @@ def test_a_config_that_raises_no_exception_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
+        (
+            f"{HOSTILE}\nraise Hostile",
+            r"^--code=.*own.py cannot be read: Hostile: \(its text cannot be read: ValueError\)$",
+        ),
+        ("raise GeneratorExit", r"^--code=.*own.py cannot be read: GeneratorExit$"),
+        ("class Own(BaseException): pass\nraise Own('x')", r"^--code=.*own.py cannot be read: Own: x$"),
         (None, r"^--code=.*own.py is not a Python file: name one that ends in .py$"),
         ("import no_such_module", r"^--code=.* cannot be read: ModuleNotFoundError: No module named 'no_such_module'$"),
         ("import sys; sys.exit(0)", r"^--code=.* cannot be read: SystemExit: 0$"),

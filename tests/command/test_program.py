@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from command.program import describe_out_of_memory, run_program
+from command.program import describe_out_of_memory, print_note, run_program
 from contract.errors import ConfigError
 from files.paths import describe_os_error, os_error_in
 from tests.train.subprocesses import ROOT
@@ -74,6 +74,16 @@ def test_a_thread_that_cannot_start_is_one_line_with_what_to_do(capsys):
 def test_a_line_end_in_a_message_is_escaped(capsys):
     status, err = end_of(raising(ConfigError("a\nfolder: name another")), capsys)
     assert (status, err) == (1, ["error: a\\nfolder: name another"])
+
+
+def test_characters_that_move_a_terminal_or_turn_writing_are_escaped(capsys):
+    hostile = "\x1b[2Jgreen\x00\x9b1m\u202e\u2066\u200b\x7f\r\u2028é 日\u3000\xa0\t\U0001f600"
+    shown = "\\x1b[2Jgreen\\x00\\x9b1m\\u202e\\u2066\\u200b\\x7f\\r\\u2028é 日\u3000\xa0\t\U0001f600"
+    with pytest.raises(SystemExit):
+        run_program(raising(ConfigError(hostile)))
+    assert capsys.readouterr().err == f"error: {shown}\n"
+    print_note(hostile)
+    assert capsys.readouterr().err == f"note: {shown}\n"
 
 
 @pytest.mark.parametrize(

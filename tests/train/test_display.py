@@ -36,6 +36,14 @@ def shown(use, *, terminal=False, total=1000, start=0, clock=None, rows=None):
     return console.file.getvalue()
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_control_characters_of_others_are_escaped(terminal):
+    hostile = "a\x1b[2Jb\x9bc\u202ed\re\nf\tg"
+    for how in ("message", "warn"):
+        text = shown(lambda display, how=how: getattr(display, how)(hostile), terminal=terminal)
+        assert "a\\x1b[2Jb\\x9bc\\u202ed\\re\nf" in text
+
+
 def test_without_a_terminal_training_is_one_aligned_line_each_time():
     def use(display):
         for step, loss in ((20, 5.25), (1000, 4.5)):
