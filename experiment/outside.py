@@ -60,15 +60,22 @@ def code_of(learner: Learner, denoisers: Iterable[Denoiser]) -> dict[str, Any]:
     return {"code": _origins(outside)} if outside else {}
 
 
-def check_code(section: Any) -> None:
+def check_code(section: Any, file: str) -> None:
     """Checks that the tables have the objectives and learners with which a run was trained.
 
-    section: "code" of its config.json, or None if that has none.
+    section: "code" of its config.json, or None if that has none. file: that file, for messages.
 
     Raises ConfigError, one line, where a class is missing or is of a file with other contents, and for a section that
     is damaged. Contents of which a digest is unknown are not compared.
     """
-    for kind, origins in vars(from_mapping(Code, section or {"objectives": {}, "learners": {}}, "code")).items():
+    try:
+        _check_code({"objectives": {}, "learners": {}} if section is None else section)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+
+
+def _check_code(section: Any) -> None:
+    for kind, origins in vars(from_mapping(Code, section, "code")).items():
         for name, origin in origins.items():
             found = find_objective(name) if kind == "objectives" else LEARNERS.get(name)
             what = f"the {kind.removesuffix('s')} {name!r}"

@@ -46,8 +46,8 @@ def load_experiment(
     """
     workdir = Workdir(workdir, named_by=named_by)
     config, with_copy = workdir.config(), workdir.config_with_own_tokenizer()
+    check_code(config.get("code"), f"{workdir}/config.json")
     try:
-        check_code(config.get("code"))
         experiment = make_experiment(config_for_reading(with_copy))
     except ConfigError as error:
         raise ConfigError(f"{workdir}/config.json: {error}") from error

@@ -81,7 +81,7 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints) -> 
     config = experiment.config | {"corpus": corpus} | code_of(experiment.learner, experiment.denoisers)
     if step:
         saved = workdir.config()
-        check_code(saved.get("code"))
+        check_code(saved.get("code"), f"{workdir}/config.json")
         warnings = [f"the run continues with a changed config: {change}" for change in check_same_run(saved, config)]
         warnings += check_schedule(saved, experiment, step)
     else:

@@ -83,7 +83,7 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
         raise ConfigError(f"{named_by}={workdir} is not the folder of a run: {path} does not exist") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    if not isinstance(config, dict) or not all(isinstance(config.get(name) or {}, dict) for name in ADDED):
+    if not isinstance(config, dict) or not all(isinstance(config.get(name, {}), dict) for name in ADDED):
         raise ConfigError(f"{path} is damaged: copy it from a backup, or name the folder of a run")
     if "model_type" in config and not {"data", "model", "train"} & config.keys():
         raise ConfigError(

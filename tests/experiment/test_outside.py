@@ -47,8 +47,11 @@ def code(experiment):
 
 def test_a_run_of_this_repository_records_nothing():
     assert code(tiny_experiment("clm", "decoder_only")) is None
-    check_code(None)
-    check_code({})
+    check_code(None, "config.json")
+    with pytest.raises(
+        ConfigError, match=r"^config.json: config field code.objectives is missing$"
+    ):  # no run has an empty section
+        check_code({}, "config.json")
 
 
 def test_a_row_of_a_mixture_and_a_learner_are_recorded(register):
@@ -61,13 +64,15 @@ def test_a_row_of_a_mixture_and_a_learner_are_recorded(register):
     mine.learner = "scaled"
     found = code(make_experiment(small_config("clm", "decoder_only", objective={"name": "mine"})))
     assert found["objectives"] == {"mine": origin} and found["learners"]["scaled"]["file"] == str(of_learner)
-    check_code(found)
+    check_code(found, "config.json")
     of_learner.write_text("# another class")
-    with pytest.raises(ConfigError, match=r"^the learner 'scaled' of .*Scaled.py \(SHA-256 .* is not the one that"):
-        check_code(found)
+    with pytest.raises(ConfigError, match=r"^config.json: the learner 'scaled' of .*Scaled.py .* is not the one that"):
+        check_code(found, "config.json")
     del LEARNERS["scaled"]
-    with pytest.raises(ConfigError, match=r"^the learner 'scaled' is not of this repository: the run has it from"):
-        check_code(found)
+    with pytest.raises(
+        ConfigError, match=r"^config.json: the learner 'scaled' is not of this repository: the run has it"
+    ):
+        check_code(found, "config.json")
     LEARNERS["scaled"] = learner
 
 
@@ -76,8 +81,8 @@ def test_an_objective_that_replaces_one_of_ours_is_recorded_and_ours_is_not_take
     register(OBJECTIVES, "prefix_lm", dataclasses.dataclass(frozen=True)(type("Own", (PrefixLM,), {})))
     found = code(tiny_experiment("prefix_lm", "decoder_only"))
     monkeypatch.setitem(OBJECTIVES, "prefix_lm", ours)
-    with pytest.raises(ConfigError, match=r"^the objective 'prefix_lm' is not of this repository"):
-        check_code(found)
+    with pytest.raises(ConfigError, match=r"^config.json: the objective 'prefix_lm' is not of this repository"):
+        check_code(found, "config.json")
 
 
 def test_a_class_without_a_file_is_recorded_and_not_compared(monkeypatch, register):
@@ -85,10 +90,10 @@ def test_a_class_without_a_file_is_recorded_and_not_compared(monkeypatch, regist
     monkeypatch.delattr(sys.modules["Mine"], "__file__")  # a notebook
     found = code(of_a_mixture())
     assert found["objectives"] == {"mine": {"file": "", "sha256": ""}}
-    check_code(found)
+    check_code(found, "config.json")
     monkeypatch.delitem(OBJECTIVES, "mine")
     with pytest.raises(ConfigError, match=r"a Python session registered it, so register it before this run is opened$"):
-        check_code(found)
+        check_code(found, "config.json")
 
 
 ENTRY_POINTS = {

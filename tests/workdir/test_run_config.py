@@ -31,6 +31,14 @@ def test_a_written_config_is_read_back_as_the_same_run(tmp_path):
     assert os.listdir(tmp_path / "new" / "run") == ["config.json"]
 
 
+@pytest.mark.parametrize("section", [None, [], "", 0, "x", [1]])
+@pytest.mark.parametrize("name", ["code", "corpus"])
+def test_a_section_that_is_no_group_is_damage(tmp_path, name, section):
+    write_config(tmp_path, {**CONFIG, name: section})
+    with pytest.raises(ConfigError, match=r"config.json is damaged: copy it from a backup"):
+        read_config(tmp_path)
+
+
 def test_every_field_that_matters_is_named_with_both_values():
     current = changed(seed=1, model__d_model=256, data__mode_tokens=["[R]"], train__steps=200)
     with pytest.raises(ConfigError) as error:
