@@ -142,7 +142,8 @@ def _plan(there: StudyFile, folder: StudyFolder, remedy: str) -> Plan:
 
 def _command(there: StudyFile, out: str) -> str:
     """Returns the command that runs a study. The file is one of configs/studies if its name is."""
-    study, found = there.study, sorted((_ROOT / "configs" / "studies").rglob(f"{there.study.name}.py"))
+    study, files = there.study, sorted((_ROOT / "configs" / "studies").rglob("*.py"))
+    found = [file for file in files if file.stem == study.name]
     file = found[0].relative_to(_ROOT).as_posix() if found else f"{study.name}.py"
     flags = [f"--study={file}", f"--out={out}", f"--seeds={study.seeds}"]
     flags += [f"--budget={study.budget.amount:g}", *override_flags(there.overrides)]

@@ -126,7 +126,7 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
         names: dict[str, list[str]] = {}
         for measure in useless:
             names.setdefault(measure.nothing_follows, []).append(f"`{measure.name}`")
-        reasons = [f"{why} in {', '.join(of)}" for why, of in names.items()]
+        reasons = [f"{text(why)} in {', '.join(of)}" for why, of in names.items()]
         said.append(f"**{where}: {'; '.join(reasons)}.**")
     said.append(f"{complete} of {complete + len(results.problems)} runs are complete.")
     if results.study.seeds < _USUAL_SEEDS:

@@ -98,7 +98,7 @@ class MeasureText:
         kinds = ("better", "worse", "no significant difference", "no better than a floor", "no test")
         names: dict[str, list[str]] = {kind: [] for kind in kinds}
         for variant, pair in sorted(found.to_baseline.items(), key=lambda item: -abs(item[1].mean or 0.0)):
-            kind, remark = found.kind(pair), found.at_floor.get(variant, "")
+            kind, remark = found.kind(pair), text(found.at_floor.get(variant, ""))
             if kind in ("better", "worse"):
                 decimals = 2 if found.is_success_rate else self.decimals
                 weak = ", below the detectable difference" if pair.is_below_detectable else ""

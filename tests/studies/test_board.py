@@ -24,7 +24,7 @@ LOSSES = {"clm": [2.00, 2.10, 2.20], "roll": [1.501, 1.600, 1.699], "mlm": [2.02
 SHARES = {"clm": [0.0, 0.0, 0.1], "roll": [1.0, 1.0, 0.7], "mlm": [0.0, 0.1, 0.1]}
 
 
-def write_study(folder, layers=2, floor=3.0, name="retrieval", speed=100.0, **changes):
+def write_study(folder, layers=2, floor=3.0, name="retrieval", speed=100.0, floor_name="unigram", **changes):
     """Writes the folder of a finished study that no run gave. layers: of the baseline; all others have 2."""
     fields = dict(
         question="Which <objective>?",
@@ -51,7 +51,7 @@ def write_study(folder, layers=2, floor=3.0, name="retrieval", speed=100.0, **ch
         values = {"loss": LOSSES[job.variant][job.seed], "solved": SHARES[job.variant][job.seed], "speed": speed}
         outcome = make_outcome(job.variant, job.seed, values, config_digest=plan.config_digest(job, {}))
         there.write(
-            job, Outcome(**vars(outcome) | {"floors": {"loss": {"unigram": floor}}, "code": "a", "measured_by": "a"})
+            job, Outcome(**vars(outcome) | {"floors": {"loss": {floor_name: floor}}, "code": "a", "measured_by": "a"})
         )
     return there.path
 
@@ -132,6 +132,18 @@ def test_the_report_of_a_kept_study_is_linked_and_foreign_names_are_text(folder,
     assert "<i>" not in shown
     assert "[Report](results/a_b%5D%28x%29%20%7C%20%60c%20%3Ci%3E/report.md)" in page
     assert "![loss](board/a_b%5D%28x%29%20%7C%20%60c%20%3Ci%3E-loss.svg)" in page
+
+
+def test_the_names_of_floors_and_of_studies_are_text(tmp_path, monkeypatch):
+    """Nothing follows from runs at a floor, which the sentences of a study name."""
+    folder = write_study(tmp_path / "studies" / "s", floor=0.5, floor_name="<script>x</script> [a](b) |", name="**[a]")
+    run(monkeypatch, tmp_path / "board.md", folder)
+    written = (tmp_path / "board.md").read_text()
+    assert (
+        r"**Nothing follows from some measures: no variant is better than &lt;script>x&lt;/script> \[a\](b) \|"
+        in written
+    )
+    assert "<script>" not in written and "'--study=**[a].py'" in written
 
 
 def damage(path, **changes):
