@@ -8,6 +8,7 @@ format: .svg, .png or .pdf. Needs matplotlib: pip install -e '.[plot]'.
 import contextlib
 import itertools
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from absl import flags
 
 from command.flags import parse_flags, run_command
-from contract.errors import ConfigError
+from contract.errors import ConfigError, visible
 from files.atomic import check_output, writing
 from studies.statistics import Values, summarize
 from workdir.workdir import Workdir
@@ -35,6 +36,7 @@ _AXES = {
 _X = flags.DEFINE_enum("x", "step", list(_AXES), f"Horizontal axis: {', '.join(_AXES)}.", _FLAGS)
 # Okabe and Ito (2008), which colour-blind readers distinguish, without yellow, which is too light for lines on white.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+_LABEL = 90  # the most characters of a name in a figure
 _SUFFIXES = (".svg", ".png", ".pdf")
 
 Curves = dict[str, tuple[list[float], list[float]]]  # name -> values of the horizontal axis, values
@@ -69,9 +71,9 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "st
             is_total = name in (metric, *runs)
             axes.plot(places, values, linewidth=2 if is_total else 1, marker="o", markersize=3)
         axes.set_xlabel(_AXES[x])
-        axes.set_ylabel(f"{'held-out' if split == 'eval' else 'training'} {metric}", parse_math=False)
+        axes.set_ylabel(f"{'held-out' if split == 'eval' else 'training'} {_shown(metric)}")
         axes.grid(alpha=0.3)
-        axes.legend(axes.get_lines(), [*curves])
+        axes.legend(axes.get_lines(), [*map(_shown, curves)])
 
 
 def import_pyplot() -> Any:
@@ -93,7 +95,11 @@ def drawing(path: str, flag: str = "--out", columns: int = 1, **options: Any) ->
     columns: of axes; more than one: an array of them. options: of pyplot.subplots.
     """
     pyplot, suffix = import_pyplot(), os.path.splitext(path)[1].removeprefix(".")
-    with pyplot.rc_context({"svg.hashsalt": "cloze", "font.size": 9}):
+    with (
+        warnings.catch_warnings(),
+        pyplot.rc_context({"svg.hashsalt": "cloze", "font.size": 9, "text.parse_math": False}),
+    ):
+        warnings.simplefilter("ignore", UserWarning)  # of names that the font lacks, or that leave no space
         figure, axes = pyplot.subplots(1, columns, layout="constrained", **options)
         try:
             yield axes
@@ -128,7 +134,7 @@ def draw_values(
         for name, value in (lines or {}).items():
             axes.axvline(value, linestyle="--", linewidth=1, color="0.4")
             axes.annotate(
-                name,
+                _shown(name),
                 (value, 1),
                 xycoords=("data", "axes fraction"),
                 xytext=(2, 2),
@@ -155,7 +161,7 @@ def draw_shares(path: str, shares: Mapping[str, Mapping[str, tuple[float, bool]]
                 colour, weight = "white" if share > 0.5 else "black", "bold" if is_bold else "normal"
                 axes.text(x, y, f"{share:.2f}", color=colour, weight=weight, ha="center", va="center")
         axes.set_xticks(range(len(columns)), columns, rotation=35, ha="left", rotation_mode="anchor")
-        axes.set_yticks(range(len(shares)), [*shares], parse_math=False)
+        axes.set_yticks(range(len(shares)), [*map(_shown, shares)])
         axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
         axes.spines[:].set_visible(False)
 
@@ -184,6 +190,12 @@ def draw_losses(path: str, curves: Mapping[str, Sequence[Mapping[str, Sequence[f
         panels[0].set_ylim(min(late) - margin, max(late) + margin)
         panels[0].set_ylabel("held-out loss")
         panels[0].figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+
+
+def _shown(name: str) -> str:
+    """Returns a name for a figure, in one line. The middle of a long one is omitted: paths differ at their ends."""
+    name = " ".join(visible(name).split())
+    return name if len(name) <= _LABEL else f"{name[: _LABEL // 3]} ... {name[-_LABEL // 2 :]}"
 
 
 def check_figure(path: str, flag: str = "--out") -> None:

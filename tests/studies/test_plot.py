@@ -1,11 +1,12 @@
 """train.plot: the curves that it reads, the files that it writes, and its errors."""
 
 import json
+import shutil
 
 import pytest
 
 from contract.errors import ConfigError
-from studies.plot import plot, read_curves
+from studies.plot import draw_shares, draw_values, plot, read_curves
 from workdir.workdir import Workdir
 
 TOTALS = {"examples": 7, "raw_tokens": 70, "scored_tokens": 30, "flops": 1e20, "seconds": 0.5}
@@ -89,3 +90,28 @@ def test_a_run_without_a_finite_value_is_refused(run, tmp_path):
         with pytest.raises(ConfigError, match=r"^--metric=loss has no finite value in .*diverged with"):
             plot(runs, str(tmp_path / "x.svg"), metric="loss", split="eval")
     assert not (tmp_path / "x.svg").exists()
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+@pytest.mark.parametrize(
+    "name", ["$\\frac{1}{$", "a\x1b[2J\u202e", "\u65e5\u672c\ue000", "\ud800", "<script>&", "w" * 5000, "{0}%s", "a\nb"]
+)
+def test_names_of_others_are_drawn_as_text_without_a_warning(tmp_path, name, suffix, recwarn):
+    pytest.importorskip("matplotlib")
+    out = str(tmp_path / f"a{suffix}")
+    for draw in (
+        lambda: draw_values(out, "loss", {"clm": {0: 1.0, 1: 2.0}}, "clm", {name: 1.0}),
+        lambda: draw_shares(out, {name: {"clm": (0.5, True)}}),
+    ):
+        draw()
+        assert (tmp_path / f"a{suffix}").stat().st_size and not recwarn.list
+        (tmp_path / f"a{suffix}").unlink()
+
+
+def test_a_run_of_any_name_is_drawn(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    names = [str(tmp_path / "$\\frac{1}{$"), str(tmp_path / "a\x1b[2J")]
+    for name in names:
+        shutil.copytree(run, name)
+    plot(names, str(tmp_path / "a.svg"), metric="loss", split="train")
+    assert "\x1b" not in (tmp_path / "a.svg").read_text()
