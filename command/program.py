@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from contract.errors import ConfigError, Terminated, one_line, text_of, visible
+from contract.errors import ConfigError, Terminated, one_line, text_of
 from files.paths import describe_os_error
 
 _EXIT_SECONDS = 3.0
@@ -103,6 +103,14 @@ def describe_out_of_memory(error: BaseException) -> str | None:
     what = "this machine" if isinstance(error, ImportError) else "a device"
     detail = re.sub(r"^.*?RESOURCE_EXHAUSTED:?\s*", "", text)
     return f"{what} has too little memory: {detail[:300].rstrip('. ')}"
+
+
+def visible(text: str) -> str:
+    """Returns `text` for a terminal or a page: what does not print becomes a Python escape, such as \\x1b or \\u202e.
+
+    Such characters move the cursor, change colors or turn the direction of writing. Line ends, tabs and spaces stay.
+    """
+    return "".join(c if c.isprintable() or c in "\n\t\xa0\u3000" else ascii(c)[1:-1] for c in text)
 
 
 def print_note(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The error that reports invalid input, the exceptions that end a program, and texts of others, made printable."""
+"""The error that reports invalid input, the exceptions that end a program, and the texts of those of foreign code."""
 
 
 class ConfigError(ValueError):
@@ -34,11 +34,3 @@ def text_of(error: BaseException) -> str:
 def one_line(error: BaseException) -> str:
     """Returns the type and the text of an exception in one line."""
     return " ".join([f"{type(error).__name__}:", *text_of(error).split()]).removesuffix(":")
-
-
-def visible(text: str) -> str:
-    """Returns `text` for a terminal or a page: what does not print becomes a Python escape, such as \\x1b or \\u202e.
-
-    Such characters move the cursor, change colors or turn the direction of writing. Line ends, tabs and spaces stay.
-    """
-    return "".join(c if c.isprintable() or c in "\n\t\xa0\u3000" else ascii(c)[1:-1] for c in text)

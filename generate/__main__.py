@@ -24,8 +24,8 @@ from absl import flags
 
 from cluster.devices import use_compilation_cache
 from command.flags import define_code, parse_flags, run_command
-from command.program import plural, print_note
-from contract.errors import ConfigError, visible
+from command.program import plural, print_note, visible
+from contract.errors import ConfigError
 from experiment.experiment import Experiment
 from files.atomic import check_output, writing
 from generate.classify import Classified, classifier_rows, classifies, classify

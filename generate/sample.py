@@ -5,7 +5,7 @@ import textwrap
 import jax
 import numpy as np
 
-from contract.errors import visible
+from command.program import visible
 from contract.vocab import Vocab
 from data.windows.document_filter import eligible
 from experiment.experiment import Experiment

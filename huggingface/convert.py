@@ -21,7 +21,8 @@ import numpy as np
 from absl import flags
 
 from command.flags import config_fields, config_overrides, define_config, parse_flags, run_command
-from contract.errors import ConfigError, visible
+from command.program import visible
+from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
 from files.atomic import atomic_folder, check_new_folder
 from huggingface.folder import is_huggingface_folder

@@ -8,7 +8,8 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from contract.errors import ConfigError, visible
+from command.program import visible
+from contract.errors import ConfigError
 from data.tokenizers.tokenizer import Tokenizer
 from huggingface.folder import is_huggingface_folder
 from huggingface.importing import FolderModel, num_own_sentinels, open_model

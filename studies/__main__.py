@@ -20,7 +20,8 @@ import jax
 from absl import flags
 
 from command.flags import override_flags, parse_flags, run_command
-from contract.errors import ConfigError, visible
+from command.program import visible
+from contract.errors import ConfigError
 from studies.dry_run import print_plan
 from studies.jobs import parse_worker, run_jobs
 from studies.plan import jobs_of

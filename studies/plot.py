@@ -16,7 +16,8 @@ import numpy as np
 from absl import flags
 
 from command.flags import parse_flags, run_command
-from contract.errors import ConfigError, visible
+from command.program import visible
+from contract.errors import ConfigError
 from files.atomic import check_output, writing
 from studies.statistics import Values, summarize
 from workdir.workdir import Workdir

@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from contract.errors import ConfigError, visible
+from command.program import visible
+from contract.errors import ConfigError
 from files.atomic import write_text
 from studies.analysis import (
     Measured,

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.text import Text
 
-from contract.errors import visible
+from command.program import visible
 from run.metrics import perplexity
 
 _EVAL = ("loss", "loss_stderr", "perplexity", "accuracy", "bits_per_byte")
