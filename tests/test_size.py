@@ -39,7 +39,7 @@ CODE = {
     "plan": 440,
     "run": 1_290,
     "show": 961,
-    "studies": 2_974,
+    "studies": 2_977,
     "train": 940,
     "workdir": 855,
 }
