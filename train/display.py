@@ -34,12 +34,7 @@ class Display:
     """
 
     def __init__(
-        self,
-        total_steps: int,
-        start_step: int,
-        *,
-        console: Console | None = None,
-        rows: Collection[str] | None = None,
+        self, total_steps: int, start_step: int, *, console: Console | None = None, rows: Collection[str] | None = None
     ):
         self._console = console or Console(highlight=False, markup=False, emoji=False)
         self._console.quiet = jax.process_index() != 0
