@@ -2,8 +2,8 @@
 
     python -m train.ablate --study=configs/studies/english_states.py --out=studies/english_states
 
-Five objectives train one model of 0.35M parameters (configs/studies/english.py, which names the files that it needs):
-CLM and span corruption on a decoder, MLM at three rates on an encoder, each at the best of three learning rates.
+Nine objectives train one model of 0.35M parameters (configs/studies/english.py, which names the files that it needs),
+each at the best of three learning rates: MLM at three rates and ELECTRA on an encoder, the others on a decoder.
 
   loss                        of each objective's own examples; it chooses the learning rate, and is not compared
   subj_100, subj_500, mr_500  accuracy of a logistic regression on frozen states, by labelled texts
@@ -19,7 +19,7 @@ FLOPs than CLM: it computes the logits of its masks alone.
 from configs.studies import common, english
 from configs.studies.base import heldout_loss, raw_tokens, study
 
-VARIANTS = ("clm", "span_corruption", "mlm_15", "mlm_30", "mlm_50")
+VARIANTS = ("clm", "span_corruption", "mlm_15", "mlm_30", "mlm_50", "prefix_lm", "electra", "ul2", "hybrid")
 
 
 def get_study():
