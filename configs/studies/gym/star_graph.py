@@ -5,8 +5,8 @@
 data/sources/gym describes the task.
 
 A model that takes any arm is right in half of the cases. SFT learns each node from the nodes before it, teacherless
-training all nodes from the prompt; an encoder fills in the masks of the path in the order of margins, so it may begin at
-the goal. G(2,3) with 10 names and fresh graphs, where Bachmann & Nagarajan (2024) have G(2,5) with 50 names, 200,000
+training all nodes from the prompt. An encoder fills in the masks of the path in the order of margins, so it may begin
+at the goal. G(2,3) with 10 names and fresh graphs, where Bachmann & Nagarajan (2024) have G(2,5) with 50 names, 200,000
 graphs and models of 6 layers.
 """
 
@@ -20,6 +20,7 @@ def get_study():
         __doc__,
         "star_graph",
         ("sft", "teacherless", "mlm_u"),
+        tokens=1_600_000,
         overrides={"data.path": "star_graph:degree=2,length=3,labels=10", "data.inputs_length": 26},
         published=[
             published(
