@@ -48,9 +48,11 @@ def batch():
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def gradients(learner, params, batch):
+def gradients(learner, params, batch, weights=None):
+    weights = learner.weights(batch) if weights is None else weights
+
     def loss_of(params):
-        return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=True)
+        return learner.loss(params, batch, weights, key=jax.random.key(0), train=True)
 
     (loss, sums), grads = jax.value_and_grad(loss_of, has_aux=True)(params)
     return loss, sums, grads
@@ -149,6 +151,15 @@ def test_a_state_that_is_only_a_target_has_no_gradient():
 def test_chunks_change_nothing():
     whole, chunks = (gradients(learner_of(chunk_size=size), params(), batch()) for size in (0, 7))
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), whole, chunks)
+
+
+def test_microbatches_add_up_to_the_batch():
+    learner = experiment().learner
+    weights = learner.weights(batch())
+    parts = (jax.tree.map(lambda x, rows=rows: x[rows], batch()) for rows in (slice(2), slice(2, 6)))
+    total = jax.tree.map(np.add, *(gradients(learner, params(), part, weights) for part in parts))
+    expected = gradients(learner, params(), batch())
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), total, expected)
 
 
 def test_a_horizon_beyond_the_row_is_refused():
