@@ -199,6 +199,29 @@ def describes_several_processes(environment: Mapping[str, str]) -> bool:
     return several_hosts or any(size.isdecimal() and int(size) > 1 for size in sizes)
 
 
+def unjoined_warnings(environment: Mapping[str, str]) -> list[str]:
+    """Returns a warning if this process is alone, but a variable that JAX reads is one of a process among several.
+
+    TPU slices with one host each, TPU processes with addresses of their own, and the indexed jobs of Kubernetes: JAX
+    joins these (with the package `kubernetes`), and `Cluster.join` only where it is asked to, because such variables
+    are set for single processes too.
+    """
+    if jax.process_count() > 1:
+        return []
+    slices = environment.get("MEGASCALE_NUM_SLICES", "1")
+    found = {
+        "MEGASCALE_NUM_SLICES": slices.isdecimal() and int(slices) > 1,
+        "TPU_PROCESS_ADDRESSES": "," in environment.get("TPU_PROCESS_ADDRESSES", ""),
+        "JOB_COMPLETION_INDEX": environment.get("JOB_COMPLETION_INDEX", "0") != "0",
+    }
+    return [
+        f"{name}={environment[name]} is of one process among several, but this run has one process: add --multi_host, "
+        "or --coordinator_address, --num_processes and --process_id, if it is a part of a larger run"
+        for name, is_set in found.items()
+        if is_set
+    ][:1]
+
+
 def local_gpus(environment: Mapping[str, str]) -> Sequence[int]:
     """Returns the indices of the visible GPUs that this process uses; () for all of them.
 

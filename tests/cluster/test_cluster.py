@@ -10,6 +10,7 @@ from cluster.cluster import (
     describe_difference,
     describes_several_processes,
     local_gpus,
+    unjoined_warnings,
 )
 from cluster.stopping import StopBarrier
 from contract.errors import ConfigError
@@ -65,6 +66,23 @@ def test_gpus_that_cannot_be_divided_are_an_error():
 )
 def test_clusters_that_describe_several_processes(environment, several):
     assert describes_several_processes(environment) == several
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        ({}, ""),
+        ({"MEGASCALE_NUM_SLICES": "1", "TPU_PROCESS_ADDRESSES": "one:8476", "JOB_COMPLETION_INDEX": "0"}, ""),
+        ({"MEGASCALE_NUM_SLICES": "2"}, "MEGASCALE_NUM_SLICES=2 is of one process among several"),
+        ({"TPU_PROCESS_ADDRESSES": "one:8476,two:8476"}, "TPU_PROCESS_ADDRESSES=one:8476,two:8476 is of"),
+        ({"JOB_COMPLETION_INDEX": "3", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "JOB_COMPLETION_INDEX=3 is of"),
+    ],
+)
+def test_one_process_in_the_environment_of_several_is_a_warning(environment, named):
+    """Process 0 of an indexed job cannot be distinguished from a job of one pod: the others warn."""
+    warnings = unjoined_warnings(environment)
+    assert len(warnings) == bool(named)
+    assert all(warning.startswith(named) and "--multi_host" in warning for warning in warnings)
 
 
 def test_some_of_the_values_that_describe_processes_are_an_error():
