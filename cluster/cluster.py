@@ -119,6 +119,25 @@ class Cluster:
         if error is not None:
             raise error
 
+    @contextlib.contextmanager
+    def process_zero_first(self) -> Iterator[None]:
+        """Runs the block in process 0, and then in the others at once, also if process 0 raises an error in it.
+
+        For what process 0 makes and the others find, such as a token store in a shared folder. All processes must
+        enter the same blocks in the same order. After ten seconds the others print that they wait.
+        """
+        if not jax.distributed.is_initialized():
+            yield
+            return
+        client, name = key_value_store(), f"cloze/turns/{next(_exchanges)}"
+        if jax.process_index() > 0:
+            _wait_for(client, name, f"process {jax.process_index()} waits for process 0, which opens the corpus")
+        try:
+            yield
+        finally:
+            if jax.process_index() == 0:
+                client.key_value_set(name, "done")
+
     def _compare(self, values: Mapping[str, Any], error: Exception | None) -> None:
         """Raises ConfigError if values differ, or another process alone has an error; arguments as in `check_equal`."""
         line = None if error is None else " ".join(str(error).split())
@@ -130,6 +149,17 @@ class Cluster:
             return  # it is raised as it is
         if message := describe_difference(reports):
             raise ConfigError(message) from error
+
+
+def _wait_for(client: Any, name: str, message: str) -> None:
+    """Waits until `name` is in the key-value store; prints `message` to standard error after ten seconds."""
+    try:
+        client.blocking_key_value_get(name, 10_000)
+    except jax.errors.JaxRuntimeError as error:
+        if "DEADLINE_EXCEEDED" not in str(error):
+            raise
+        print(message, file=sys.stderr, flush=True)
+        client.blocking_key_value_get(name, _EXCHANGE_MILLISECONDS)
 
 
 def _join(

@@ -23,7 +23,7 @@ ROOM_FILES = 12
 CODE = {
     "benchmarks": 1_040,
     "cloze": 275,
-    "cluster": 355,
+    "cluster": 390,
     "command": 339,
     "configs": 2_110,
     "contract": 386,

@@ -144,6 +144,19 @@ for stage in range(5):
     except (ConfigError, ZeroDivisionError) as error:
         lines.append(f"{type(error).__name__}: {error}")
 
+turns = []
+for fails in (False, True):
+    try:
+        with cluster.process_zero_first():
+            begin = time.time()
+            if me == 0:
+                time.sleep(0.5)
+                if fails:
+                    raise ConfigError("no corpus")
+    except ConfigError:
+        pass
+    turns.append([begin, time.time()])
+
 clock, reached = [0.0], []
 with StopBarrier(print, 1.0, clock=lambda: clock[0]) as barrier:
     for step in range(1, 41):
@@ -157,12 +170,12 @@ with StopBarrier(print, 1.0, clock=lambda: clock[0]) as barrier:
             barrier.restart()
             if what == "stop":
                 break
-print(json.dumps([lines, reached]))
+print(json.dumps([lines, reached, turns]))
 """
 
 
 @pytest.mark.slow
-def test_three_processes_compare_values_and_stop_at_the_same_step():
+def test_three_processes_compare_values_take_turns_and_stop_at_the_same_step():
     """Process 0's clock requests a checkpoint at step 20; 1 and 2 receive SIGTERM after 30 and 31 steps."""
     program = PROGRAM.replace("%PORT%", str(free_port()))
     first, second, third = run(program, devices=1, processes=3)
@@ -172,6 +185,8 @@ def test_three_processes_compare_values_and_stop_at_the_same_step():
     assert (
         first[0] == third[0] == ["", differs, f"ConfigError: process 1 ({host}): ZeroDivisionError: no rows", same, ""]
     )
+    for (_, end), *others in zip(first[2], second[2], third[2], strict=True):
+        assert all(begin > end - 0.2 for begin, _ in others)  # process 0 sleeps for half a second
     assert second[0] == ["", differs, "ZeroDivisionError: no rows", same, ""]
     assert first[1] == second[1] == third[1] == [[22, "save"], [32, "stop"]]
 
