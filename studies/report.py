@@ -21,6 +21,7 @@ from studies.analysis import (
 from studies.markdown import NONE, code, fields_text, large, number, probability, text, with_interval
 from studies.plot import draw_losses, import_pyplot
 from studies.results import Results
+from studies.statistics import MIN_SEEDS
 from studies.study import Variant
 from studies.tables import MeasureText, SweepText
 
@@ -130,7 +131,9 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
         reasons = [f"{text(why)} in {', '.join(of)}" for why, of in names.items()]
         said.append(f"**{where}: {'; '.join(reasons)}.**")
     said.append(f"{complete} of {complete + len(results.problems)} runs are complete.")
-    if results.study.seeds < _USUAL_SEEDS:
+    if results.study.seeds < MIN_SEEDS:
+        said.append(f"With {results.study.seeds} seeds no means are tested: a test needs {MIN_SEEDS}.")
+    elif results.study.seeds < _USUAL_SEEDS:
         said.append(
             f"With {results.study.seeds} seeds, more than one in twenty studies without an effect has a verdict where "
             "the variants' spreads differ: docs/studies.md."
