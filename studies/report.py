@@ -119,7 +119,7 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
         )
     said += _joint_questions(results)
     if results.versions:
-        runs = "; ".join(f"code {text(code)}: {text(', '.join(names))}" for code, names in results.versions.items())
+        runs = "; ".join(f"code {text(code)}: {text(names)}" for code, names in _versions(results).items())
         said.append(f"**Mixed code: the runs do not share one version of the source code ({runs}).**")
     compared = [measure for measure in measures if measure.pairs and any(measure.values.values())]
     useless = [measure for measure in compared if measure.nothing_follows]
@@ -151,6 +151,18 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
     if ends := [variant for sweep in sweeps for variant in sweep.at_the_end()]:
         said.append(f"Chosen at the end of their sweep: {', '.join(ends)}.")
     return " ".join(said)
+
+
+def _versions(results: Results) -> dict[str, str]:
+    """Returns the code -> its runs; a variant whose runs all have one code is named once."""
+    every = collections.Counter(name.partition("-")[0] for names in results.versions.values() for name in names)
+    found = {}
+    for version, names in results.versions.items():
+        of_version = collections.Counter(name.partition("-")[0] for name in names)
+        whole = {variant for variant, count in of_version.items() if count == every[variant] > 1}
+        shown = [name for name in names if name.partition("-")[0] not in whole]
+        found[version] = ", ".join([*shown, *(f"all of {variant}" for variant in of_version if variant in whole)])
+    return found
 
 
 def _joint_questions(results: Results) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from configs.studies.base import heldout_loss, probe, published, raw_tokens, study, success_rate, throughput, variant
 from contract.errors import ConfigError
+from studies import report as report_module
 from studies.analysis import analyse
 from studies.markdown import large, number, probability, text
 from studies.report import write_report
@@ -365,3 +366,15 @@ def test_the_detectable_difference_of_each_pair_is_within_those_shown(tmp_path):
     results = make_results({"loss": values}, seeds=4)
     sizes = [pair.detectable for pair in analyse(results)[0].to_baseline.values()]
     assert f"| about {min(sizes):.3f} to {max(sizes):.2f} |" in write_report(results, tmp_path).read_text()
+
+
+def test_a_variant_whose_runs_have_one_code_is_named_once():
+    results = make_results({"loss": VALUES})
+    version = {"base": "a", "good": "b", "other": "b"}
+    runs = [dataclasses.replace(run, code=version[run.variant], measured_by="b") for run in results.outcomes]
+    runs[-1] = dataclasses.replace(runs[-1], code="c", measured_by="c")
+    said = report_module.headline(dataclasses.replace(results, outcomes=runs), [], [])
+    assert (
+        "(code a, measured by b: all of base; code b: other-seed0, other-seed1, all of good; code c: other-seed2)"
+        in said
+    )
