@@ -39,7 +39,7 @@ CODE = {
     "plan": 440,
     "run": 1_290,
     "show": 961,
-    "studies": 2_977,
+    "studies": 3_000,
     "train": 940,
     "workdir": 855,
 }
