@@ -205,7 +205,9 @@ class StudyText:
             for name, floor in found.at_floor.items():
                 floors.setdefault(floor, []).append(f"`{name}`")
             if not found.nothing_follows:
-                beyond += [f"{', '.join(names)} no better than {text(floor)}" for floor, names in floors.items()]
+                for floor, names in floors.items():
+                    listed = ", ".join(names) if len(names) <= 3 else f"{len(names)} of {len(found.values)} variants"
+                    beyond.append(f"{listed} no better than {text(floor)}")
             said = f"nothing follows: {found.nothing_follows}" if found.nothing_follows else ""
             said = "each on its own objective: not compared" if found.is_own else said
             best = ", ".join(f"`{name}`" + " (baseline)" * (name == found.baseline) for name in _best(found))

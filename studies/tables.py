@@ -40,12 +40,13 @@ class MeasureText:
 
     @property
     def decimals(self) -> int:
-        """Decimals that show the spread between seeds with two digits; without a spread, four digits."""
+        """Decimals that show the spread between seeds with two digits; without a spread, four digits; of zeros, the floors'."""
         if spread := spread_between_seeds(self.found.values):
             return decimals_for(spread, 2)
-        values = [abs(value) for found in self.found.values.values() for value in found.values()]
-        values += [abs(summarize_floor(floor).mean or 0.0) for floor in self.found.floors.values()]
-        return decimals_for(max(values, default=0), 4)
+        if largest := max((abs(value) for found in self.found.values.values() for value in found.values()), default=0):
+            return decimals_for(largest, 4)
+        floors = (abs(summarize_floor(floor).mean or 0.0) for floor in self.found.floors.values())
+        return decimals_for(max(floors, default=0), 2)
 
     @property
     def header(self) -> list[str]:

@@ -358,7 +358,7 @@ def test_two_seeds_have_no_tests_and_the_report_says_so(tmp_path):
 
 def test_a_floor_is_shown_where_all_values_are_zero(tmp_path):
     results = at_floor(make_results({"loss": {"base": [0.0] * 3, "good": [0.0] * 3}}), chance=0.025)
-    assert "| *chance* | 0.02500 | –" in write_report(results, tmp_path).read_text()
+    assert "| *chance* | 0.025 | –" in write_report(results, tmp_path).read_text()
 
 
 def test_the_detectable_difference_of_each_pair_is_within_those_shown(tmp_path):
