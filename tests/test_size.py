@@ -29,7 +29,7 @@ CODE = {
     "contract": 386,
     "data": 4_340,
     "evaluation": 1_900,
-    "experiment": 1_038,
+    "experiment": 1_039,
     "files": 320,
     "generate": 995,
     "huggingface": 1_680,
