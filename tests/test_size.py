@@ -35,11 +35,11 @@ CODE = {
     "huggingface": 1_680,
     "learners": 650,
     "models": 1_400,
-    "objectives": 3_770,
+    "objectives": 3_771,
     "plan": 440,
     "run": 1_290,
     "show": 961,
-    "studies": 2_977,
+    "studies": 2_978,
     "train": 940,
     "workdir": 855,
 }
