@@ -277,7 +277,8 @@ def _config_help(argv: list[str]) -> str:
         f"  --config.{field}={value!r}" + f"  # {described.get(field)}" * (field in described)
         for field, value in _leaves(fields)
     ]
-    return "\n".join([f"Fields of the config, {heading}. configs/base.py has their whole descriptions:", *lines])
+    where = "configs/base.py has their whole descriptions, and objectives/ those of config.objective"
+    return "\n".join([f"Fields of the config, {heading}. {where}:", *lines])
 
 
 def _leaves(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

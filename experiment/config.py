@@ -161,7 +161,8 @@ def checked_fields(cls: type, values: Mapping[str, Any], field: str) -> dict[str
         if name not in names:
             _check_key(name, field)
             near = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"choose one of {', '.join(names)}"
+            others = f"choose one of {', '.join(names)}" if names else "remove it"
+            hint = f"did you mean {prefix}{near[0]}?" if near else others
             raise ConfigError(f"unknown config field {prefix}{name}: {hint}")
     missing = [name for name in names if name not in values]
     if missing:

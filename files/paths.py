@@ -181,7 +181,7 @@ def open_binary(path: PathLike) -> BinaryIO:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "this is a device: name a file", os.fspath(path))
     os.set_blocking(descriptor, True)
-    return open(descriptor, "rb")
+    return open(path, "rb", opener=lambda *_: descriptor)  # errors, such as that of a folder, name the path
 
 
 def read_text(path: PathLike, *, errors: str = "strict") -> str:

@@ -1,9 +1,9 @@
 """What train.generate and the Python interface do with prompts: files of prompts, checks, texts, filled masks."""
 
 import dataclasses
+import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple, get_args
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
 from files.atomic import parse_json
+from files.paths import read_bytes
 from generate.fill_masks import (
     Candidate,
     Order,
@@ -229,7 +230,7 @@ def read_prompts(path: str) -> list[NamedText]:
     for a line of a .jsonl file without a prompt.
     """
     try:
-        content = sys.stdin.buffer.read() if path == "-" else Path(path).expanduser().read_bytes()
+        content = sys.stdin.buffer.read() if path == "-" else read_bytes(os.path.expanduser(path))
         text = content.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")
     except OSError as error:
         raise ConfigError(f"--prompts={path} cannot be read ({error.strerror}): name a file, or - for stdin") from None

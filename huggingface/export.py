@@ -112,6 +112,8 @@ class Exporter:
                 "Transformer, and no class of transformers that holds this model has a place for that: "
                 "--language_model_only leaves it out"
             )
+        if self.language_model_only and not extras:
+            raise ConfigError("--language_model_only leaves nothing out of this run: remove it")
         if self.discriminator_only:
             if "discriminator" not in folders:
                 raise ConfigError("--discriminator_only is for runs of ELECTRA: remove it")

@@ -138,7 +138,7 @@ def _convert(name: str, tensor: np.ndarray, dtype: WeightsDtype) -> np.ndarray:
 def _read_object(path: Path, where: str) -> dict[str, Any]:
     """Returns the JSON object in the file `path`. Raises ConfigError for a missing file and for other contents."""
     try:
-        contents = parse_json(path.read_text(encoding="utf-8"))
+        contents = parse_json(read_text(path))
     except FileNotFoundError:
         raise ConfigError(
             f"{where} has no {path.name}: name a folder that transformers' save_pretrained wrote"

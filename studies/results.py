@@ -368,7 +368,8 @@ def _problem(outcome: Outcome, job: Job, plan: Plan) -> str:
         return "config_digest is not that of the run's config"
     if outcome.state == "complete" and outcome.heldout_digest != plan.heldout_digest_of(job):
         return f"heldout_digest={outcome.heldout_digest} is not {plan.heldout_digest_of(job)}, that of the study"
-    if not all(map(math.isfinite, outcome.values.values())):  # a table or a test of NaN says nothing
+    groups = (outcome.values, outcome.margins, *outcome.floors.values())
+    if not all(math.isfinite(number) for group in groups for number in group.values()):  # NaN says nothing in a table
         return "it has a number that is not finite"
     return ""
 

@@ -27,6 +27,7 @@ from evaluation.probes.probe import (
 )
 from evaluation.scorer import LanguageModel, Side, score_texts
 from experiment.experiment import Experiment
+from files.paths import open_binary
 from objectives import Denoiser
 
 Score = Literal["log_likelihood", "pseudo_log_likelihood"]
@@ -157,7 +158,7 @@ def read_lines(path: str, make: Callable[[Any], Line], kind: str, keys: str, *, 
     """
     found = []
     try:
-        with open(os.path.expanduser(path), "rb") as file:
+        with open_binary(os.path.expanduser(path)) as file:
             for number, line in enumerate(file, start=1):
                 line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if line.strip():

@@ -137,6 +137,8 @@ def _check_supported(denoiser: Denoiser, row_shape: RowShape, documents: str) ->
                 f"{field}={value!r} does not go with {denoiser.field} ({type(objective).__name__}): use "
                 f"{' or '.join(map(repr, values))}"
             )
+    if documents == "pack" and denoiser.mode:
+        raise _no_place_for_a_mode(denoiser)
     # With "pack" each document's piece is a segment, and each segment reads one EOS in the encoder.
     segments = row_shape.targets_length // 2 + 1
     if documents == "pack" and row_shape.architecture == "encoder_decoder" and row_shape.inputs_length < segments:
@@ -145,6 +147,13 @@ def _check_supported(denoiser: Denoiser, row_shape: RowShape, documents: str) ->
             f"{row_shape.targets_length} targets can hold {segments} documents; set data.inputs_length={segments} "
             "or more"
         )
+
+
+def _no_place_for_a_mode(denoiser: Denoiser) -> ConfigError:
+    return ConfigError(
+        f"{denoiser.field}.mode={denoiser.mode!r} would be added to each document's piece of a window, for which "
+        f"{denoiser.documents_field}='pack' leaves no place: use 'join' or 'split', or set the mode to ''"
+    )
 
 
 def _check_plannable(

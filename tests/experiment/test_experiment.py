@@ -122,6 +122,22 @@ def test_the_mode_token_is_the_first_input_and_never_a_target():
     assert all((batch["encoder_input_tokens"] == mode).sum() == modes.count(mode) for mode in all_modes)
 
 
+def test_a_mode_token_has_no_place_in_pieces_of_documents():
+    config = small_config("hybrid", "decoder_only", data__documents="pack")
+    config["objective"]["denoisers"]["clm"]["mode"] = "[R]"
+    message = r"^objective.denoisers.clm.mode='\[R\]' would be added to each .* data.documents='pack' leaves no place"
+    with pytest.raises(ConfigError, match=message):  # a batch of two pieces raised a ValueError during training
+        make_experiment(config)
+    config["data"]["documents"] = "split"
+    make_experiment(config)
+
+
+def test_an_objective_without_fields_says_so():
+    message = r"^unknown config field objective.mask_rate: remove it$"
+    with pytest.raises(ConfigError, match=message):
+        make_objective({"name": "clm", "mask_rate": 0.1})
+
+
 @pytest.mark.parametrize("name", [name for name, architecture in CASES if architecture == "decoder_only"])
 def test_a_model_has_a_prefix_exactly_if_its_batches_have_one(name):
     fields = small_config(name, "decoder_only")["objective"]

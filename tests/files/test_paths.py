@@ -133,3 +133,9 @@ def test_a_fifo_without_a_writer_is_empty(tmp_path):
 def test_a_device_is_refused():
     with pytest.raises(OSError, match="this is a device"):
         paths.read_bytes("/dev/zero")
+
+
+def test_a_folder_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(IsADirectoryError) as error:
+        paths.read_bytes(tmp_path)
+    assert str(error.value.filename) == str(tmp_path)  # it was the number of a file descriptor

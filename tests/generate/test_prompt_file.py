@@ -2,12 +2,15 @@
 
 import io
 import json
+import os
 import sys
+import threading
 
 import pytest
 
 from contract.errors import ConfigError
 from generate import __main__ as generate
+from generate.texts import read_prompts
 from tests.generate.test_generate import run_command
 
 
@@ -69,3 +72,24 @@ def test_invalid_files_raise_one_line_before_the_checkpoint_is_read(
     with pytest.raises(ConfigError, match=message) as error:
         run(monkeypatch, capsys, workdirs[objective], f"--prompts={tmp_path}/{name}", *arguments)
     assert "\n" not in str(error.value)
+
+
+def test_a_fifo_has_no_prompts_and_a_device_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    closing = threading.Timer(5, lambda: open(tmp_path / "fifo", "wb").close())  # ends a reader that waits
+    closing.start()
+    try:
+        with pytest.raises(ConfigError, match="fifo has no prompts: write one in each line"):
+            read_prompts(str(tmp_path / "fifo"))
+        assert closing.is_alive(), "it waited for a process that writes"
+    finally:
+        closing.cancel()
+    with pytest.raises(ConfigError, match=r"^--prompts=/dev/null cannot be read .this is a device: name a file"):
+        read_prompts("/dev/null")
+
+
+def test_a_pipe_has_the_prompts_that_a_process_writes():
+    read, write = os.pipe()
+    threading.Timer(0.2, lambda: (os.write(write, b"a\nb\n"), os.close(write))).start()
+    assert [prompt.text for prompt in read_prompts(f"/dev/fd/{read}")] == ["a", "b"]
+    os.close(read)

@@ -167,6 +167,7 @@ def test_an_existing_folder_is_refused(trained, tmp_path):
     [
         (["--step=3"], r"no checkpoint of step 3"),
         (["--discriminator_only"], "--discriminator_only is for runs of ELECTRA: remove it"),
+        (["--language_model_only"], "--language_model_only leaves nothing out of this run: remove it"),
     ],
 )
 def test_arguments_that_cannot_work_are_one_line(trained, tmp_path, arguments, message):

@@ -339,6 +339,8 @@ def replaced(file, **changes):
         (lambda file: replaced(file, heldout_digest="ab"), "heldout_digest=ab is not [0-9a-f]+, that of the study"),
         (lambda file: replaced(file, values=[1.0]), r"values=\[1.0\] must be a group of fields"),
         (lambda file: replaced(file, values={"loss": math.inf}), "has a number that is not finite"),
+        (lambda file: replaced(file, margins={"loss": math.nan}), "has a number that is not finite"),
+        (lambda file: replaced(file, floors={"loss": {"trigram": math.inf}}), "has a number that is not finite"),
         (lambda file: replaced(file, state="missing"), "state='missing' is never written"),
         (lambda file: replaced(file, swept={RATE: 0.1}), "config_digest is not"),
         (lambda file: replaced(file, extra=1), "unknown field extra: choose one of variant"),

@@ -1,11 +1,13 @@
 """Files of minimal pairs: what is read, which pairs a limit leaves, and lines that are not pairs."""
 
 import json
+import os
+import threading
 
 import pytest
 
 from contract.errors import ConfigError
-from evaluation.probes.minimal_pairs import Pair, read_pairs
+from evaluation.probes.minimal_pairs import Pair, read_lines, read_pairs
 
 PAIR = {"good": "a b", "bad": "b a"}
 
@@ -39,3 +41,17 @@ def test_invalid_lines_are_named(case, tmp_path):
     with pytest.raises(ConfigError, match=message) as error:
         read_pairs(path, None)
     assert "\n" not in str(error.value) and "--path" in str(error.value)
+
+
+def test_a_fifo_has_no_pairs_and_a_device_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    closing = threading.Timer(5, lambda: open(tmp_path / "fifo", "wb").close())  # ends a reader that waits
+    closing.start()
+    try:
+        with pytest.raises(ConfigError, match="fifo has no pairs: write one object with"):
+            read_lines(str(tmp_path / "fifo"), dict, "pairs", "'good' and 'bad'")
+        assert closing.is_alive(), "it waited for a process that writes"
+    finally:
+        closing.cancel()
+    with pytest.raises(ConfigError, match=r"^--path=/dev/null cannot be read .this is a device: name a file"):
+        read_lines("/dev/null", dict, "pairs", "'good' and 'bad'")
