@@ -219,6 +219,7 @@ class Model:
         Filled (prompt, text, candidates).
         """
         prompts, is_one = listed(prompts)
+        _check_batch_size(batch_size)
         chosen = Options(**options)
         texts = [NamedText(text, f"prompt {number}") for number, text in enumerate(prompts, start=1)]
         model = self._language_model
@@ -237,6 +238,7 @@ class Model:
         if not classifies(self.experiment):
             raise ConfigError(f"objective.name={self.experiment.objective_name!r} predicts no class: use generate")
         texts, is_one = listed(texts)
+        _check_batch_size(batch_size)
         batch = classifier_rows(self.experiment, texts)
         found = list(classify(self.experiment, self.params, self.mesh, texts, batch, batch_size))
         return found[0] if is_one else found
@@ -293,3 +295,8 @@ def train_batches(experiment: Experiment, start: int) -> Iterator[Batch]:
     data = experiment.data
     made = experiment.batches(open_corpora(experiment, show_progress=False).train_documents)
     return loader(made, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+
+
+def _check_batch_size(batch_size: Any) -> None:
+    if type(batch_size) is not int or batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size!r} must be an integer of at least 1")

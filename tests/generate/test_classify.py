@@ -77,3 +77,10 @@ def test_the_command_prints_classes_and_names_what_does_not_apply(tmp_path, monk
 def test_a_language_model_has_no_classes():
     with pytest.raises(ConfigError, match=r"^objective.name='clm' predicts no class: use generate$"):
         cloze.new(small_config("clm", "decoder_only")).classify("a")
+
+
+@pytest.mark.parametrize("batch_size", [0, -3, 1.5, None])
+def test_a_batch_of_no_rows_is_refused(batch_size):
+    model = cloze.new(small_config("classification", "encoder_only"))
+    with pytest.raises(ConfigError, match=f"batch_size={batch_size} must be an integer of at least 1"):
+        model.classify(["a"], batch_size=batch_size)
