@@ -28,6 +28,7 @@ from models.placement import placed, platform_of
 from models.transformer import Params
 from run import sharding
 from run.compiled_run import abstract_state, check_mesh
+from workdir.checkpoint import abstract
 
 # The least share that the estimate of a program's temporaries from shapes is of what a compiler needs. For
 # configs/bart.py:base, which has dropout, it is 0.56 on one TPU v5e. More microbatches than necessary cost little time,
@@ -83,6 +84,7 @@ def _first_that_fits(experiment: Experiment, machine: Machine, mesh: AbstractMes
     state = abstract_state(experiment, mesh)
     gradients = device_bytes(state.params)
     fixed = device_bytes(state) + device_bytes(abstract_batch(experiment, sharding.batch_sharding(mesh)))
+    fixed += device_bytes(abstract_frozen(experiment, mesh))
     remats = ("none", "dots", "full") if experiment.model.remat == "auto" else (experiment.model.remat,)
     divisors = [n for n in range(1, rows + 1) if rows % n == 0] if experiment.learner.rows_are_independent else [1]
     for remat in remats:
@@ -161,6 +163,12 @@ def abstract_batch(experiment: Experiment, batch_sharding: NamedSharding) -> dic
     }
 
 
+def abstract_frozen(experiment: Experiment, mesh: Mesh | AbstractMesh) -> Params:
+    """Returns the shapes, dtypes and shardings of the parameters that are not trained (learner.frozen_shapes)."""
+    shapes = experiment.learner.frozen_shapes
+    return abstract(shapes, sharding.shardings(mesh, shapes))
+
+
 def activation_bytes(experiment: Experiment, mesh: Mesh | AbstractMesh, platform: str) -> int:
     """Returns the bytes of activations that one device has at once for a microbatch, without those of arguments.
 
@@ -174,15 +182,16 @@ def activation_bytes(experiment: Experiment, mesh: Mesh | AbstractMesh, platform
     }
 
     def kept_bytes(learner: Learner) -> int:
-        def residuals(params: Params, batch: Batch) -> list[Array]:
+        def residuals(params: Params, frozen: Params, batch: Batch) -> list[Array]:
             def loss(params: Params) -> Array:
-                return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=True)[0]
+                all_params, weights = {**params, **frozen}, learner.weights(batch)
+                return learner.loss(all_params, batch, weights, key=jax.random.key(0), train=True)[0]
 
-            arguments = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
+            arguments = {id(leaf) for leaf in jax.tree.leaves((params, frozen, batch))}
             leaves = jax.tree.leaves(jax.vjp(loss, params)[1])
             return [jnp.asarray(leaf) for leaf in leaves if id(leaf) not in arguments]
 
-        leaves = jax.eval_shape(residuals, experiment.params_shapes, batch)
+        leaves = jax.eval_shape(residuals, experiment.params_shapes, learner.frozen_shapes, batch)
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     learner, splits_outputs = experiment.learner, mesh.shape["tensor"] > 1
