@@ -55,7 +55,7 @@ def _terms(log_p: jax.Array, log_q: jax.Array, divergence: Divergence) -> jax.Ar
 
 
 def _is_top(logits_BxLxV: jax.Array, k: int) -> jax.Array:
-    """Returns whether each logit is among the k largest of its position, bool [B, L, V]."""
+    """Returns whether each logit is among the k largest of its position, as jax.lax.top_k orders them, bool."""
 
     def of_position(logits_V: jax.Array) -> jax.Array:
         _, top_K = jax.lax.top_k(logits_V, k)
