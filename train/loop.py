@@ -45,8 +45,8 @@ def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, consol
     #    a run in it has not lost its checkpoints.
     # 2. A teacher, if any, is loaded. Corpus, mesh and compiled steps are made from the config, and train.epochs is
     #    resolved to train.steps, after what the config leaves to be chosen for the memory of a device, which a
-    #    continued run has in its config. The corpus must be the same in all processes, and it, the teacher and the newest
-    #    checkpoint, if any, must be this run's.
+    #    continued run has in its config. The corpus must be the same in all processes, and it, the teacher and the
+    #    newest checkpoint, if any, must be this run's.
     # 3. The state is the checkpoint's, or a new one, possibly with another run's Transformer (train.init_from). Its
     #    step is the number of the next batch. Damaged checkpoints are renamed, and the newest intact one is taken.
     # 4. metrics.jsonl loses the lines after that step, and the counters continue. From here on a continued run equals

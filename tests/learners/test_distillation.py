@@ -173,7 +173,7 @@ def test_tables_of_other_numbers_of_padding_rows_are_compared_at_the_rows_of_bot
 
 
 def test_the_teacher_has_no_dropout_and_the_model_computes_in_bfloat16():
-    """The soft loss of a step in bfloat16 is near that of float32; two keys of dropout change the model's part alone."""
+    """A soft loss in bfloat16 is near that in float32. Two keys of dropout change the model's part alone."""
     losses = {}
     for precision in ("float32", "bfloat16"):
         fields = small_config("clm", "decoder_only", **DISTILLED, model__dropout_rate=0.3, distillation__weight=1.0)
@@ -193,10 +193,8 @@ def test_other_losses_of_a_learner_stay_whole():
         experiment = experiment_of(name, architecture, distillation__weight=1.0)
         learner, teacher = with_teacher(experiment)
         params, batch = params_of(learner), batch_of(experiment, 4)
-        of = functools.partial(
-            gradients_of(learner), batch=batch, weights=learner.weights(batch), key=jax.random.key(0)
-        )
-        (loss, sums), _ = of(params | {"teacher": teacher})
+        weights, key = learner.weights(batch), jax.random.key(0)
+        (loss, sums), _ = gradients_of(learner)(params | {"teacher": teacher}, batch, weights, key)
         ratio = ratio or next(key for key in sums["ratios"] if key.startswith("loss/"))
         further, soft = (float(a / b) for a, b in (sums["ratios"][ratio], sums["ratios"]["distillation_loss"]))
         factor = getattr(experiment.learner.objective, "loss_weight", 1.0)
@@ -210,7 +208,7 @@ def test_learners_without_a_token_loss_refuse_a_teacher_in_one_line():
         ("electra", "encoder_only"),
         ("multi_token_prediction", "decoder_only"),
     ):
-        with pytest.raises(ConfigError, match="^distillation.teacher='a' does not go with ") as error:
+        with pytest.raises(ConfigError, match=r"^distillation.teacher='a' does not go with ") as error:
             experiment_of(name, architecture, model__num_layers=2, model__dropout_rate=0.1)
         assert "\n" not in str(error.value)
     with_loss = {name for name, learner in LEARNERS.items() if learner.has_token_loss}
