@@ -112,7 +112,7 @@ def test_a_hugging_face_folder_and_electras_generator_are_teachers(corpus, tmp_p
     assert all(line["distillation_loss"] > 0 for line in metrics(tmp_path / "run", "train"))
     assert set(Workdir(tmp_path / "run").config()["teacher"]) == {"parameters"}
     electra = str(make_hub_folder(tmp_path / "electra", "electra"))
-    with pytest.raises(ConfigError, match="the model of that folder does not predict tokens: choose another one$"):
+    with pytest.raises(ConfigError, match=r"the model of that folder does not predict tokens: choose another one$"):
         open_teacher(electra)
 
     save_random_run(fields(corpus, "electra", "encoder_only"), str(tmp_path / "pair"))
