@@ -156,7 +156,7 @@ def unfit(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("unfit")
     labelled = {"data__source": "jsonl", "data__path": str(corpus / "labelled.jsonl")}
     save_random_run(fields(corpus, "classification", "decoder_only", **labelled), str(folder / "classifier"))
-    short = {"data__inputs_length": 20, "model__positions": "learned"}
+    short = {"data__inputs_length": 20, "data__targets_length": 20, "model__positions": "learned"}
     save_random_run(fields(corpus, "clm", "decoder_only", **short), str(folder / "short"))
     return folder
 
