@@ -103,7 +103,8 @@ class Learner(abc.ABC):
     objective: Objective | Mixture
     model: ModelConfig
     setup: LearnerSetup
-    # Whether `loss` has the `token_loss` of all tokens that the objective scores, in which a teacher can take part.
+    # Whether the loss of the tokens that the objective scores is `token_loss`, in which a teacher can take part. A class
+    # declares it for itself: one that inherits from it may have another loss.
     has_token_loss: ClassVar[bool] = False
 
     @classmethod
@@ -111,7 +112,7 @@ class Learner(abc.ABC):
         """Returns the learner. Raises ConfigError for fields that cannot work together."""
         learner = cls(objective, model, setup)
         learner.check()
-        if setup.distillation.teacher and not cls.has_token_loss:
+        if setup.distillation.teacher and not vars(cls).get("has_token_loss"):
             raise ConfigError(_no_token_loss(learner))
         return learner
 
@@ -300,8 +301,8 @@ def _no_token_loss(learner: Learner) -> str:
     """Returns the message for a teacher of a learner without `has_token_loss`."""
     name = f"{type(learner.objective).__name__} ({type(learner).__name__})"
     return (
-        f"distillation.teacher={learner.setup.distillation.teacher!r} does not go with {name}, whose loss is not that "
-        "of the next or hidden tokens alone: set it to '', or train another objective"
+        f"distillation.teacher={learner.setup.distillation.teacher!r} does not go with {name}, whose loss of tokens is "
+        "not Learner.token_loss, or which scores no tokens: set it to '', or train another objective"
     )
 
 

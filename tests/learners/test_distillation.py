@@ -11,6 +11,7 @@ import pytest
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from learners import LEARNERS
+from learners.learner import TokenPredictionLearner
 from models.transformer import apply
 from run.step import init_state, make_eval_step, make_train_step
 from tests.learners.row_learners import batch_of, gradients_of, params_of
@@ -33,7 +34,16 @@ def with_teacher(experiment, **sizes):
     return learner, params_of(teacher, seed=5)["transformer"]
 
 
-def log_probabilities(model, params, batch):
+def gradients(learner, params, batch):
+    """((loss, Sums), gradients); a mixture's learner has no hash."""
+
+    def loss(params):
+        return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=True)
+
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+
+
+def logits_of(model, params, batch):
     return np.asarray(apply(model, params, batch), np.float64)
 
 
@@ -43,8 +53,8 @@ def expected_loss(learner, params, teacher, batch):
     weights = np.asarray(batch[f"{side}_loss_weights"], np.float64)
     targets = np.asarray(batch[f"{side}_target_tokens"])
     total = np.asarray(batch.get(f"{side}_loss_denominators", weights), np.float64).sum()
-    logits = log_probabilities(learner.model, params, batch)
-    teacher_logits = log_probabilities(learner.setup.teacher, teacher, batch)
+    logits = logits_of(learner.model, params, batch)
+    teacher_logits = logits_of(learner.setup.teacher, teacher, batch)
     hard = soft = 0.0
     for where in zip(*np.nonzero(weights), strict=True):
         q, p = logits[where], teacher_logits[where]
@@ -74,25 +84,27 @@ def test_the_loss_is_the_weighted_sum_of_both_at_the_scored_positions(name, arch
     experiment = experiment_of(name, architecture, **fields)
     learner, teacher = with_teacher(experiment)
     params, batch = params_of(experiment.learner), batch_of(experiment, 4)
-    weights, weight = learner.weights(batch), learner.setup.distillation.weight
-    (loss, sums), gradients = gradients_of(learner)(params | {"teacher": teacher}, batch, weights, jax.random.key(0))
+    weight = learner.setup.distillation.weight
+    (loss, sums), gradient = gradients(learner, params | {"teacher": teacher}, batch)
     hard, soft = expected_loss(learner, params, teacher, batch)
     assert soft > 0.01 and float(loss) == pytest.approx((1 - weight) * hard + weight * soft, rel=1e-4)
     total, count = sums["ratios"]["distillation_loss"]
     assert float(total / count) == pytest.approx(soft, rel=1e-4)
     # What is reported otherwise, and evaluated, is that of the targets alone.
-    (plain, plain_sums), _ = gradients_of(experiment.learner)(params, batch, weights, jax.random.key(0))
+    (plain, plain_sums), _ = gradients(experiment.learner, params, batch)
     assert float(plain) == pytest.approx(hard, rel=1e-4) and not plain_sums["ratios"]
     for key in ("loss_sum", "weight_sum", "correct_sum", "loss_sum_by_group", "weight_sum_by_group"):
         np.testing.assert_allclose(sums[key], plain_sums[key], rtol=1e-5)
     evaluated = make_eval_step(learner, bytes_of_token=None, unk=0)(params, batch)
     assert "distillation_loss" not in evaluated["ratios"]
-    assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradients["teacher"])), "the teacher has no gradient"
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradient["teacher"])), "the teacher has no gradient"
 
 
-@pytest.mark.parametrize("fields", [{}, {"loss__chunk_size": 7}, {"distillation__top_k": 4}], ids=str)
-@pytest.mark.parametrize("divergence", ["forward", "reverse", "jensen_shannon"])
-def test_a_teacher_equal_to_the_model_adds_no_gradient(fields, divergence):
+@pytest.mark.parametrize(
+    ("divergence", "fields"),
+    [("forward", {"loss__chunk_size": 7}), ("reverse", {"distillation__top_k": 4}), ("jensen_shannon", {})],
+)
+def test_a_teacher_equal_to_the_model_adds_no_gradient(divergence, fields):
     fields = {"distillation__weight": 1.0, "distillation__divergence": divergence} | fields
     experiment = experiment_of("clm", "decoder_only", **fields)
     learner, _ = with_teacher(experiment, d_model=experiment.model.d_model, num_layers=experiment.model.num_layers)
@@ -124,14 +136,18 @@ def assert_same_update(found, reference):
 
 
 @pytest.mark.parametrize(
-    ("name", "architecture"),
-    [("clm", "decoder_only"), ("masked_diffusion:bernoulli", "encoder_only"), ("span_corruption", "encoder_decoder")],
+    ("name", "architecture", "splits"),
+    [
+        ("clm", "decoder_only", ((2, 0), (4, 0), (1, 7), (1, 1000), (2, 3))),
+        ("masked_diffusion:bernoulli", "encoder_only", ((4, 7),)),
+        ("span_corruption", "encoder_decoder", ((2, 0),)),
+    ],
 )
-def test_updates_do_not_depend_on_chunks_and_microbatches(name, architecture):
+def test_updates_do_not_depend_on_chunks_and_microbatches(name, architecture, splits):
     experiment = experiment_of(name, architecture, distillation__top_k=6)
     reference = updates(experiment, 1)
     assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(reference[0])) > 1e-3
-    for accumulation, chunk_size in ((2, 0), (4, 0), (1, 7), (1, 1000), (2, 3)):
+    for accumulation, chunk_size in splits:
         assert_same_update(updates(experiment, accumulation, chunk_size=chunk_size), reference)
 
 
@@ -213,6 +229,10 @@ def test_learners_without_a_token_loss_refuse_a_teacher_in_one_line():
         assert "\n" not in str(error.value)
     with_loss = {name for name, learner in LEARNERS.items() if learner.has_token_loss}
     assert with_loss == {"token_prediction", "future_summary", "sentence_pairs"}
+    learner = experiment_of("clm", "decoder_only").learner
+    focal = type("FocalLearner", (TokenPredictionLearner,), {})  # its loss may not be token_loss
+    with pytest.raises(ConfigError, match=r"does not go with CLM \(FocalLearner\), whose loss"):
+        focal.make(learner.objective, learner.model, learner.setup)
 
 
 @pytest.mark.parametrize(
