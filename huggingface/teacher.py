@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from cluster.cluster import Cluster
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, check_places
 from experiment.positions import check_max_length
@@ -40,15 +41,15 @@ def load_teacher(experiment: Experiment) -> tuple[Experiment, tuple[Params, ...]
 
     Raises ConfigError as `with_teacher`, and where the mesh cannot divide the parameters.
     """
-    origin = open_teacher(experiment.learner.setup.distillation.teacher)
-    experiment = _with_teacher(experiment, origin)
-    frozen_shapes = experiment.learner.frozen_shapes
+    with Cluster().check_equal():
+        origin, mesh = open_teacher(experiment.learner.setup.distillation.teacher), make_mesh(experiment.mesh)
+        experiment = _with_teacher(experiment, origin)
+        frozen_shapes = experiment.learner.frozen_shapes
+        with errors_naming(origin.where):
+            shardings(mesh, frozen_shapes)  # raises where the mesh cannot divide them
     if not frozen_shapes:
         return experiment, ()
-    mesh = make_mesh(experiment.mesh)
-    with errors_naming(origin.where):
-        shardings(mesh, frozen_shapes)
-        params, step = origin.load(mesh)
+    params, step = origin.load(mesh)
     identity = {"parameters": _digest(params)} | ({} if step is None else {"step": step})
     of_step = "" if step is None else f", step {step:,}"
     teacher = experiment.teacher.replace(origin.where, f"{origin.where}{of_step}", 1)

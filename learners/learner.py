@@ -103,8 +103,8 @@ class Learner(abc.ABC):
     objective: Objective | Mixture
     model: ModelConfig
     setup: LearnerSetup
-    # Whether the loss of the tokens that the objective scores is `token_loss`, in which a teacher can take part. A class
-    # declares it for itself: one that inherits from it may have another loss.
+    # Whether the loss of the tokens that the objective scores is `token_loss`, in which a teacher can take part. Each
+    # class declares it for itself: one that inherits from it may have another loss.
     has_token_loss: ClassVar[bool] = False
 
     @classmethod

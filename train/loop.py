@@ -62,11 +62,11 @@ def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, consol
         with Cluster().check_equal():
             workdir.check_not_lost()
         checkpoints = stack.enter_context(workdir.checkpoints(keep=experiment.train.keep_checkpoints))
+        frozen: tuple[Params, ...] = ()
+        if experiment.learner.setup.distillation.teacher:
+            experiment, frozen = load_teacher(experiment)
         with Cluster().check_equal() as same_everywhere:
             saved = workdir.config() if checkpoints.steps() else None
-            frozen: tuple[Params, ...] = ()
-            if experiment.learner.setup.distillation.teacher:
-                experiment, frozen = load_teacher(experiment)
             experiment = resolve_memory(experiment, this_machine(), saved=saved)
             run = make_run(experiment, show_progress=console is None, frozen=frozen)
             start = make_start(run, workdir, checkpoints)
