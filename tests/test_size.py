@@ -32,7 +32,7 @@ CODE = {
     "experiment": 1_042,
     "files": 320,
     "generate": 995,
-    "huggingface": 1_820,
+    "huggingface": 1_821,
     "learners": 705,
     "models": 1_400,
     "objectives": 3_816,
