@@ -44,7 +44,8 @@ class CompiledRun:
     init_step: Callable[[np.ndarray], TrainState]  # compiled: seed_array(seed) -> the state before the first step
     # compiled: (state, batch, seed_array(seed), *frozen) -> (state, metrics); donates the state
     compiled_step: Callable[..., tuple[TrainState, dict[str, Any]]]
-    frozen: tuple[Params, ...] = ()  # the arrays of learner.frozen_shapes, if it has any
+    # The arrays of learner.frozen_shapes, which a run that trains adds; evaluations do not need them.
+    frozen: tuple[Params, ...] = ()
 
     @property
     def train_documents(self) -> Documents | MixedDocuments:
@@ -127,14 +128,11 @@ def bytes_of_tokens(tokenizer: Tokenizer, size: int) -> np.ndarray:
     return counts
 
 
-def make_run(
-    experiment: Experiment, *, mesh: Mesh | None = None, show_progress: bool = True, frozen: tuple[Params, ...] = ()
-) -> CompiledRun:
+def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress: bool = True) -> CompiledRun:
     """Opens or builds the corpus, resolves train.epochs with it, and makes the run. Nothing is compiled yet.
 
-    mesh: that of the config by default. show_progress: whether to show a bar while the token store is built. frozen: as
-    in CompiledRun; evaluations do not need it. Raises ConfigError for what this machine cannot do, and as
-    `resolve_epochs` does.
+    mesh: that of the config by default. show_progress: whether to show a bar while the token store is built. Raises
+    ConfigError for what this machine cannot do, and as `resolve_epochs` does.
     """
     mesh = sharding.make_mesh(experiment.mesh) if mesh is None else mesh
     batch_sharding = sharding.batch_sharding(mesh)
@@ -155,7 +153,6 @@ def make_run(
         batch_sharding=batch_sharding,
         init_step=jax.jit(functools.partial(initial_state, experiment, optimizer), out_shardings=state_shardings),
         compiled_step=compiled_train_step(experiment, optimizer, state_shardings, batch_sharding),
-        frozen=frozen,
     )
     _ = run.train_dataset, run.heldout  # raises at the start instead of at the first evaluation
     return run
@@ -173,7 +170,8 @@ def compiled_train_step(
     Its fourth, if `learner.frozen_shapes` is not empty, has their arrays.
     """
     mesh, is_pmap = batch_sharding.mesh, experiment.mesh.backend == "pmap"
-    frozen: list[Any] = [sharding.shardings(mesh, shapes)] if (shapes := experiment.learner.frozen_shapes) else []
+    has_teacher = experiment.learner.setup.teacher is not None
+    frozen: list[Any] = [sharding.shardings(mesh, experiment.learner.frozen_shapes)] if has_teacher else []
     options: dict[str, Any] = {"axis_name": "data"} if is_pmap else {}
     if not is_pmap and experiment.learner.rows_are_independent and splits_rows(mesh):
         options = {"axis_name": "data", "per_part": functools.partial(per_part, mesh=mesh)}

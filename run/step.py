@@ -162,7 +162,7 @@ def make_train_step(
             (params, opt_state, ema_params),
             (state.params, state.opt_state, state.ema_params),
         )
-        skipped_at_minimum_scale = ~finite & ~can_shrink(state.loss_scale)
+        skipped_at_minimum_scale = ~finite if state.loss_scale is None else ~finite & ~can_shrink(state.loss_scale)
         state = TrainState(
             step=state.step + 1,
             params=params,
@@ -275,9 +275,9 @@ def adjusted(scale: LossScale, finite: jax.Array) -> LossScale:
     )
 
 
-def can_shrink(scale: LossScale | None) -> jax.Array:
+def can_shrink(scale: LossScale) -> jax.Array:
     """Returns whether the factor is above its minimum, bool []: a smaller factor may make the gradients finite."""
-    return jnp.asarray(False) if scale is None else scale.factor > MIN_FACTOR
+    return scale.factor > MIN_FACTOR
 
 
 def initial_average(params: Params) -> Params:

@@ -1,6 +1,7 @@
 """The training loop: start or continue a run, step, log, evaluate, save, and stop cleanly."""
 
 import contextlib
+import dataclasses
 import tempfile
 import time
 
@@ -68,7 +69,7 @@ def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, consol
         with Cluster().check_equal() as same_everywhere:
             saved = workdir.config() if checkpoints.steps() else None
             experiment = resolve_memory(experiment, this_machine(), saved=saved)
-            run = make_run(experiment, show_progress=console is None, frozen=frozen)
+            run = dataclasses.replace(make_run(experiment, show_progress=console is None), frozen=frozen)
             start = make_start(run, workdir, checkpoints)
             same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {
                 "checkpoints": checkpoints.steps(),
