@@ -24,6 +24,7 @@ from cluster.devices import GIB
 from contract.windows import Windows
 from experiment.experiment import Experiment
 from learners.learner import Batch, Learner
+from models.flops import scored_length
 from models.placement import placed, platform_of
 from models.transformer import Params
 from run import sharding
@@ -174,6 +175,9 @@ def activation_bytes(experiment: Experiment, mesh: Mesh | AbstractMesh, platform
 
     These are the results that the forward pass keeps for the backward pass and, with model.remat, one layer's, which
     the backward pass recomputes, and their gradients. Assumes that the mesh axis "tensor" splits no activation.
+
+    The loss with a teacher keeps gradients alone (objectives/losses/chunked_cross_entropy.py), but has the logits of
+    both models and the two gradients of these in float32, for loss.chunk_size positions, at once.
     """
     divisor = experiment.train.grad_accum_steps * mesh.shape["data"] * mesh.shape["fsdp"]
     batch = {
@@ -194,13 +198,18 @@ def activation_bytes(experiment: Experiment, mesh: Mesh | AbstractMesh, platform
         leaves = jax.eval_shape(residuals, experiment.params_shapes, learner.frozen_shapes, batch)
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
-    learner, splits_outputs = experiment.learner, mesh.shape["tensor"] > 1
+    learner, splits_outputs, of_logits = experiment.learner, mesh.shape["tensor"] > 1, 0
+    if learner.setup.teacher is not None:
+        row = scored_length(learner.model, experiment.data.inputs_length, experiment.data.targets_length)
+        positions = learner.num_logits(row)
+        chunk = min(learner.setup.loss.chunk_size or positions, positions)
+        of_logits = 4 * 4 * (experiment.train.batch_size // divisor) * chunk * learner.model.vocab_size
     with placed(platform=platform, over_devices=_kernel_residuals, splits_outputs=splits_outputs):
         kept = kept_bytes(learner)
         if experiment.model.remat == "none":
-            return kept
+            return kept + of_logits
         whole = kept_bytes(dataclasses.replace(learner, model=dataclasses.replace(experiment.model, remat="none")))
-        return kept + 2 * (whole - kept) // experiment.model.num_layers
+        return kept + 2 * (whole - kept) // experiment.model.num_layers + of_logits
 
 
 def _kernel_residuals(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:

@@ -37,7 +37,7 @@ CODE = {
     "models": 1_400,
     "objectives": 3_816,
     "plan": 447,
-    "run": 1_298,
+    "run": 1_303,
     "show": 961,
     "studies": 2_977,
     "train": 920,
