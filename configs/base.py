@@ -175,6 +175,20 @@ def get_config() -> ConfigDict:
     config.loss.label_smoothing = 0.0  # share of the target probability that is spread over the vocabulary, in [0, 1)
     config.loss.chunk_size = 0  # positions of a row whose logits are in memory at the same time; 0: all
 
+    # A teacher's predictions, next to the targets of the objective: docs/chains.md#from-a-teacher.
+    config.distillation = ConfigDict()
+    # Workdir of a run, of whose newest checkpoint the token model is the teacher; or a Hugging Face folder. Its
+    # architecture and vocabulary are this run's, its sizes may be others. "": no teacher.
+    config.distillation.teacher = ""
+    # w, in [0, 1]: the loss is (1 - w) * loss of the targets + w * distillation_loss. 0: the teacher is not loaded.
+    config.distillation.weight = 0.5
+    # With p of the teacher and q of the model: "forward", KL(p || q), is large where q misses a token of p; "reverse",
+    # KL(q || p), where q has a token that p lacks; "jensen_shannon" is (KL(p || m) + KL(q || m)) / 2, m = (p + q) / 2.
+    config.distillation.divergence = "forward"
+    config.distillation.temperature = 1.0  # divides the logits of both; the loss is multiplied by its square
+    # The teacher's likeliest tokens at a position that are compared one by one; all others are one outcome. 0: all.
+    config.distillation.top_k = 0
+
     config.optimizer = ConfigDict()
     # "rms_scaled_adamw", "adamw", "adafactor", "lion" or "muon" (experiment/optimizer.py), each with a learning rate of
     # its own: 2e-2 suits rms_scaled_adamw, whose steps are relative to the parameters; adamw needs about 2e-3.

@@ -17,7 +17,7 @@ from data.sources.config import OF_EACH_CORPUS, CorpusConfig, SourceConfig
 from data.windows.documents import RateKind
 from data.windows.leak_guard import NearDuplicates
 from data.windows.split import HeldoutText, Split
-from learners.learner import LossConfig
+from learners.learner import DistillationConfig, LossConfig
 
 T = TypeVar("T")
 
@@ -135,6 +135,7 @@ class ExperimentConfig:
     objective: dict[str, Any]
     model: dict[str, Any]
     loss: LossConfig
+    distillation: DistillationConfig
     optimizer: OptimizerConfig
     train: TrainConfig
     mesh: MeshConfig

@@ -64,6 +64,8 @@ class Experiment:
     heldout_spec: BatchSpec  # the windows of evaluations, which do not depend on data.packing
     warnings: tuple[str, ...]
     new_store_dir: str  # where a token store is built that is not in data.cache_dir
+    teacher: str = ""  # which one takes part in the loss (huggingface/teacher.py), for people
+    teacher_flops: int = 0  # of a step, of all devices
     chosen: str = ""  # how model.remat and train.grad_accum_steps were chosen; "" before, and if the config sets them
 
     @property
@@ -160,9 +162,12 @@ class Experiment:
 
     @property
     def train_step_flops(self) -> float:
-        """Model FLOPs of a step's forward and backward passes on all devices, as models/flops.py counts them."""
+        """Model FLOPs of a step's forward and backward passes on all devices, as models/flops.py counts them.
+
+        A teacher has a forward pass alone.
+        """
         of_row = self.learner.forward_flops(self.data.inputs_length, self.data.targets_length)
-        return 3.0 * self.train.batch_size * of_row
+        return 3.0 * self.train.batch_size * of_row + self.teacher_flops
 
     def window_length(self, task: int) -> str:
         """Returns the number of raw tokens in a task's windows as text: "567", or a range such as "541-617"."""
@@ -263,7 +268,7 @@ def make_experiment(
         _check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
     annealing_warnings = _check_annealing(sections, model) if data.attention_annealing_steps else []
     if any(denoiser.objective.has_blocks or denoiser.objective.has_positions for denoiser in denoisers):
-        _check_places(denoisers, model, data)
+        check_places(denoisers, model, data)
     row_shape = RowShape(model.architecture, data.inputs_length, data.targets_length, data.examples_per_row)
     batch_spec, heldout_spec, warnings = make_batch_specs(tasks, sections, objective, row_shape, tokenizer.vocab)
     if model.target_positions or any(denoiser.objective.has_places for denoiser in denoisers):
@@ -387,7 +392,7 @@ def _check_annealing(sections: ExperimentConfig, model: ModelConfig) -> list[str
     return []
 
 
-def _check_places(denoisers: Sequence[Denoiser], model: ModelConfig, data: DataConfig) -> None:
+def check_places(denoisers: Sequence[Denoiser], model: ModelConfig, data: DataConfig) -> None:
     """Raises ConfigError for fields that read places in a row, where these are not the positions of the tokens."""
     steps = data.attention_annealing_steps
     for denoiser in (each for each in denoisers if each.objective.has_blocks or each.objective.has_positions):
@@ -427,6 +432,7 @@ def _learner_setup(sections: ExperimentConfig, num_groups: int, most_scored: int
     """Returns the fields of the config that learners use."""
     return LearnerSetup(
         loss=sections.loss,
+        distillation=sections.distillation,
         num_groups=num_groups,
         inputs_length=sections.data.inputs_length,
         most_scored=most_scored,

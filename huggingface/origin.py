@@ -1,4 +1,4 @@
-"""The model that `train.init_from` names, of a run or of a Hugging Face folder, and a config that takes its fields."""
+"""The model that a config names, of a run or of a Hugging Face folder, and a config that takes its fields."""
 
 import dataclasses
 import functools
@@ -10,13 +10,15 @@ from jax.sharding import Mesh
 
 from command.program import visible
 from contract.errors import ConfigError
+from contract.vocab import DECODER_STARTS
 from data.tokenizers.tokenizer import Tokenizer
+from experiment.experiment import Experiment
 from huggingface.folder import is_huggingface_folder
 from huggingface.importing import FolderModel, num_own_sentinels, open_model
 from huggingface.vocabulary import VOCABULARY
 from models.config import ModelConfig
 from models.transformer import Params, init_params
-from run.restore import load_experiment, load_transformer
+from run.restore import load_experiment, load_language_model, load_transformer, not_a_language_model
 from workdir.run_config import flatten, missing_sections
 from workdir.workdir import Workdir
 
@@ -28,7 +30,7 @@ CONVERTIBLE = ("architecture", "num_layers", "max_length", "rope_theta", "vocab_
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """The model that `train.init_from` names. Made by `open_origin`.
+    """The model that `train.init_from` or `distillation.teacher` names. Made by `open_origin` or `open_teacher`.
 
     Attributes:
       where: for messages, such as "train.init_from=runs/mlm".
@@ -55,16 +57,72 @@ def open_origin(path: str) -> Origin:
     """Returns the model in `path`, the folder of a run or a Hugging Face folder. Raises ConfigError for any other."""
     where = f"train.init_from={path}"
     if is_huggingface_folder(path):
-        found = open_model(path, where)
-        modules = frozenset(jax.eval_shape(functools.partial(init_params, found.model), jax.random.key(0)))
-        parts = (found.model, found.tokenizer, _vocabulary_of_folder(found), found.shapes, modules)
-        return Origin(where, "folder", *parts, lambda mesh: (found.load(mesh), None))
+        return _origin_of_folder(path, where)
     other = load_experiment(path, named_by="train.init_from")
     shapes = jax.eval_shape(other.learner.transformer, other.params_shapes)
-    vocabulary = {field: getattr(other.data, field) for field in VOCABULARY}
     modules = frozenset(other.params_shapes["transformer"])
-    parts = (other.model, other.tokenizer, vocabulary, shapes, modules)
+    parts = (other.model, other.tokenizer, _vocabulary_of_run(other), shapes, modules)
     return Origin(where, "run", *parts, lambda mesh: load_transformer(other, path, mesh))
+
+
+def open_teacher(path: str) -> Origin:
+    """Returns the model in `path` that predicts tokens: of a run of ELECTRA the generator.
+
+    Raises ConfigError for a folder without such a model.
+    """
+    where = f"distillation.teacher={path}"
+    if is_huggingface_folder(path):
+        origin = _origin_of_folder(path, where)
+        if not origin.model.predicts_tokens:
+            raise ConfigError(f"{where}: the model of that folder does not predict tokens: choose another one")
+        return origin
+    other = load_experiment(path, named_by="distillation.teacher")
+    model_and_shapes = other.learner.language_model(other.params_shapes)
+    if model_and_shapes is None:
+        raise ConfigError(f"{where}: {not_a_language_model(other)}")
+    model, shapes = model_and_shapes
+    parts = (model, other.tokenizer, _vocabulary_of_run(other), shapes, frozenset(shapes))
+    return Origin(where, "run", *parts, lambda mesh: load_language_model(other, path, mesh))
+
+
+def _origin_of_folder(path: str, where: str) -> Origin:
+    found = open_model(path, where)
+    modules = frozenset(jax.eval_shape(functools.partial(init_params, found.model), jax.random.key(0)))
+    parts = (found.model, found.tokenizer, _vocabulary_of_folder(found), found.shapes, modules)
+    return Origin(where, "folder", *parts, lambda mesh: (found.load(mesh), None))
+
+
+def _vocabulary_of_run(experiment: Experiment) -> dict[str, Any]:
+    return {field: getattr(experiment.data, field) for field in VOCABULARY}
+
+
+def fields_as_there(origin: Origin, experiment: Experiment) -> str:
+    """Returns the fields whose values give the vocabulary of `origin`: those that differ, with its values."""
+    there, here = origin.vocabulary, experiment.data
+    differing = [field for field in there if field != "decoder_start_token" and there[field] != getattr(here, field)]
+    if origin.tokenizer.fingerprint == experiment.tokenizer.fingerprint:
+        differing = [field for field in differing if field != "tokenizer"]  # a copy of the same file
+    return " and ".join(f"data.{field}={there[field]!r}" for field in differing)
+
+
+def match_decoder_starts(origin: Origin, experiment: Experiment) -> list[str]:
+    """Returns a note where the run has no token like the one with which the origin's decoder starts.
+
+    Raises ConfigError where the run has this token, and starts with another one.
+    """
+    if not (origin.model.has_decoder and experiment.model.has_decoder):
+        return []
+    here, there = experiment.vocab, origin.tokenizer.vocab
+    names, start = here.names(), there.names()[there.decoder_start]
+    same = [name for name in DECODER_STARTS if names.get(getattr(here, name)) == start]
+    if not same:
+        return [f"{origin.where}: the decoder of the {origin.kind} starts with {start!r}, which is no start token here"]
+    if here.decoder_start_token not in same:
+        raise ConfigError(
+            f"{origin.where}: the decoder of that {origin.kind} starts with {start!r}, and here with "
+            f"{names[here.decoder_start]!r}: set data.decoder_start_token={same[0]!r}"
+        )
+    return []
 
 
 def names_origin(config: Mapping[str, Any]) -> bool:

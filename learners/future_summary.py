@@ -35,6 +35,7 @@ class FutureSummaryLearner(Learner):
     pass.
     """
 
+    has_token_loss = True
     objective: FutureSummary
 
     def init_params(self, key: Array) -> Params:
@@ -62,7 +63,7 @@ class FutureSummaryLearner(Learner):
         loss = mean(tokens.minimized_sum, weights["tokens"])
         loss += self.objective.loss_weight * mean(summary_sum, weights["summary"])
         ratios = {f"loss/{self.objective.summary}": (summary_sum, weights_BxL.sum())}
-        return loss, tokens.reported() | {"ratios": ratios}
+        return loss, tokens.reported() | {"ratios": ratios | tokens.ratios}
 
     def _ahead(self, batch: Batch) -> Ahead:
         """Returns the tokens ahead that the head is trained on."""

@@ -27,20 +27,23 @@ the same name in two learners only if both take it over the same kind of tokens 
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
+from contract.errors import ConfigError
 from models.config import ModelConfig
 from models.flops import hidden_flops, logits_flops, scored_length
 from models.parameters import Params
 from models.placement import placed, placement
 from models.transformer import Transformer, bind, init_params, logits_parameters
-from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
+from objectives.losses.chunked_cross_entropy import chunked_cross_entropy, chunked_sums
 from objectives.losses.cross_entropy import (
     LossOptions,
     LossSums,
+    ScoredTokens,
     at_positions,
     cross_entropy,
     denominators,
@@ -49,6 +52,7 @@ from objectives.losses.cross_entropy import (
     scored_tokens,
     with_denominators,
 )
+from objectives.losses.distillation import Divergence, divergences
 from objectives.mixture import Mixture
 from objectives.objective import Objective
 
@@ -66,10 +70,22 @@ class LossConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class DistillationConfig:
+    """Fields of `config.distillation`."""
+
+    teacher: str
+    weight: Annotated[float, "[0, 1]"]
+    divergence: Divergence
+    temperature: Annotated[float, "(0, inf)"]
+    top_k: Annotated[int, "[0, 2**24]"]
+
+
+@dataclasses.dataclass(frozen=True)
 class LearnerSetup:
     """What a learner needs of an experiment in addition to the objective and the model."""
 
     loss: LossConfig
+    distillation: DistillationConfig
     num_groups: int  # groups of examples with separate sums: in training, rows of the objective's table
     inputs_length: int  # of a row
     most_scored: int  # positions of a row with a loss weight, at most (objectives/rows/window_specs.py)
@@ -77,6 +93,7 @@ class LearnerSetup:
     batch_size: int  # rows
     grad_accum_steps: int
     backend: Literal["jit", "pmap"]
+    teacher: ModelConfig | None = None  # of the parameters `frozen_shapes`; None: the loss has no teacher
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,12 +103,17 @@ class Learner(abc.ABC):
     objective: Objective | Mixture
     model: ModelConfig
     setup: LearnerSetup
+    # Whether the loss of the tokens that the objective scores is `token_loss`, in which a teacher can take part. Each
+    # class declares it for itself: one that inherits from it may have another loss.
+    has_token_loss: ClassVar[bool] = False
 
     @classmethod
     def make(cls, objective: Objective | Mixture, model: ModelConfig, setup: LearnerSetup) -> Self:
         """Returns the learner. Raises ConfigError for fields that cannot work together."""
         learner = cls(objective, model, setup)
         learner.check()
+        if setup.distillation.teacher and not vars(cls).get("has_token_loss"):
+            raise ConfigError(_no_token_loss(learner))
         return learner
 
     def check(self) -> None:  # noqa: B027  optional
@@ -136,6 +158,12 @@ class Learner(abc.ABC):
         return self.model, params["transformer"]
 
     @property
+    def frozen_shapes(self) -> Params:
+        """The shapes of further parameters of the training loss that are not trained: those of `teacher`, if any."""
+        teacher = self.setup.teacher
+        return {} if teacher is None else {"teacher": jax.eval_shape(lambda: init_params(teacher, jax.random.key(0)))}
+
+    @property
     def rows_are_independent(self) -> bool:
         """Whether the reported loss of a row is a function of this row alone, so that a text has a loss of its own."""
         return True
@@ -162,7 +190,15 @@ class Learner(abc.ABC):
         return self.setup.most_scored if 2 * self.setup.most_scored <= length else length
 
     def token_loss(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> LossSums:
-        """Returns the cross-entropy of the batch's scored tokens, in chunks if loss.chunk_size is not 0."""
+        """Returns the cross-entropy of the batch's scored tokens, in chunks if loss.chunk_size is not 0.
+
+        With the parameters of a teacher, `params["teacher"]`, the minimized sum is (1 - weight) times this one plus
+        weight times that of the ratio `distillation_loss`: the divergence from the teacher at the scored tokens, with
+        the same loss weights and denominators, times temperature^2, which keeps the size of gradients (Hinton et al.
+        2015, section 2). The teacher reads the same batch, without dropout.
+        """
+        if "teacher" in params:
+            return self._distilled_token_loss(params, hidden_BxLxD, batch)
         return with_denominators(self._token_loss(params, hidden_BxLxD, batch), batch)
 
     def _token_loss(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> LossSums:
@@ -173,24 +209,52 @@ class Learner(abc.ABC):
         if not chunk_size:
             logits_BxLxV = self.bind_transformer(params).logits(hidden_BxLxD)
             return cross_entropy(logits_BxLxV, scored, self.loss_options)
+        return self._chunked_token_loss(params, hidden_BxLxD, scored)
+
+    def _chunked_token_loss(self, params: Params, hidden_BxLxD: Array, scored: ScoredTokens) -> LossSums:
         return chunked_cross_entropy(
-            *self.logits_function(params),
+            *logits_function(self.model, params["transformer"]),
             hidden_BxLxD,
             scored,
             self.loss_options,
-            chunk_size=chunk_size,
+            chunk_size=self.setup.loss.chunk_size,
             per_device=placement().per_device,
         )
 
-    def logits_function(self, params: Params) -> tuple[Callable[[Params, Array], Array], Params]:
-        """Returns `Transformer.logits` as (parameters, hidden) -> logits, and its parameters, for `per_device`."""
-        transformer = params["transformer"]
+    def _distilled_token_loss(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> LossSums:
+        teacher, distillation, length = self.setup.teacher, self.setup.distillation, hidden_BxLxD.shape[1]
+        assert teacher is not None, "params has a teacher"
+        states = hidden_BxLxD, bind(teacher, params["teacher"]).hidden(batch)
+        scored, num_logits = scored_tokens(batch), self.num_logits(length)
+        if num_logits < length:
+            positions_BxK = scored_positions(scored.weights_BxL, num_logits)
+            states = tuple(at_positions(x, positions_BxK) for x in states)
+            scored = scored_at(scored, positions_BxK)
+        logits_of, parameters = logits_function(self.model, params["transformer"])
+        teacher_logits_of, frozen = logits_function(teacher, params["teacher"])
+        ids = min(self.model.vocab_size, teacher.vocab_size)  # of both tables; tokenizers have no more
 
-        def logits(parameters: Params, hidden: Array) -> Array:
-            with placed(constrain=lambda x: x):  # each device has its own rows
-                return bind(self.model, transformer | parameters).logits(hidden)
+        def sums_of(parameters: Params, frozen: Params, hidden_BxCxD: Array, rows: Any) -> LossSums:
+            scored, teacher_BxCxD = rows
+            logits_BxCxV = logits_of(parameters, hidden_BxCxD)
+            hard = cross_entropy(logits_BxCxV, scored, self.loss_options)
+            divergences_BxC = divergences(
+                logits_BxCxV[..., :ids],
+                teacher_logits_of(frozen, teacher_BxCxD)[..., :ids],
+                divergence=distillation.divergence,
+                temperature=distillation.temperature,
+                top_k=distillation.top_k,
+            )
+            soft = distillation.temperature**2 * (divergences_BxC * scored.weights_BxL).sum()
+            mixed = (1 - distillation.weight) * hard.minimized_sum + distillation.weight * soft
+            return hard._replace(minimized_sum=mixed, ratios={"distillation_loss": (soft, hard.weight_sum)})
 
-        return logits, {name: transformer[name] for name in logits_parameters(self.model)}
+        # Even without chunks by each device for its own rows: a top-k of sharded rows would gather them.
+        chunk_size = self.setup.loss.chunk_size or num_logits
+        options = {"chunk_size": chunk_size, "per_device": placement().per_device}
+        sums = chunked_sums(sums_of, parameters, frozen, states[0], (scored, states[1]), **options)
+        sums = with_denominators(sums, batch)
+        return sums._replace(ratios={name: (total, sums.weight_sum) for name, (total, _) in sums.ratios.items()})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +265,8 @@ class TokenPredictionLearner(Learner):
 
     Parameters: `transformer` alone.
     """
+
+    has_token_loss = True
 
     def init_params(self, key: Array) -> Params:
         return {"transformer": init_params(self.model, key)}
@@ -219,6 +285,25 @@ class TokenPredictionLearner(Learner):
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         positions = self.num_logits(scored_length(self.model, inputs_length, targets_length))
         return hidden_flops(self.model, inputs_length, targets_length) + logits_flops(self.model, positions)
+
+
+def logits_function(model: ModelConfig, transformer: Params) -> tuple[Callable[[Params, Array], Array], Params]:
+    """Returns `Transformer.logits` as (parameters, hidden) -> logits, and its parameters, for `per_device`."""
+
+    def logits(parameters: Params, hidden: Array) -> Array:
+        with placed(constrain=lambda x: x):  # each device has its own rows
+            return bind(model, transformer | parameters).logits(hidden)
+
+    return logits, {name: transformer[name] for name in logits_parameters(model)}
+
+
+def _no_token_loss(learner: Learner) -> str:
+    """Returns the message for a teacher of a learner without `has_token_loss`."""
+    name = f"{type(learner.objective).__name__} ({type(learner).__name__})"
+    return (
+        f"distillation.teacher={learner.setup.distillation.teacher!r} does not go with {name}, whose loss of tokens is "
+        "not Learner.token_loss, or which scores no tokens: set it to '', or train another objective"
+    )
 
 
 def mean(total: Array, weight: Array) -> Array:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from contract.errors import ConfigError
-from learners.learner import Batch, Learner, Sums
+from learners.learner import Batch, Learner, Sums, logits_function
 from models.flops import dense_flops, hidden_flops, layer_flops, logits_flops
 from models.multi_token import IndependentHeads, bind_heads, init_heads
 from models.parameters import Params
@@ -88,7 +88,7 @@ class MultiTokenPredictionLearner(Learner):
         num_groups = self.setup.num_groups
         group_ids_NxBxT = jnp.arange(N)[:, None, None] * num_groups + batch["example_source"]
         sums = chunked_cross_entropy(
-            *self.logits_function(params),
+            *logits_function(self.model, params["transformer"]),
             _concatenate_heads(hidden_NxBxTxD),
             ScoredTokens(
                 _concatenate_heads(future.target_tokens),

@@ -50,6 +50,7 @@ class NextLatentLearner(Learner):
     backward pass.
     """
 
+    has_token_loss = True
     objective: NextLatent
 
     def check(self) -> None:
@@ -91,7 +92,7 @@ class NextLatentLearner(Learner):
                 total_N = jnp.stack([weights[f"{name}_{step}"] for step in steps])
                 loss += self._terms[name] * mean(sum_N, total_N).mean()
                 ratios[f"loss/{name}"] = sum_N, weight_N
-        return loss, tokens.reported() | {"ratios": ratios}
+        return loss, tokens.reported() | {"ratios": ratios | tokens.ratios}
 
     def _further(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> dict[str, tuple[Array, Array]]:
         """Returns, for each further loss, its sum and weight at each step, float32 [horizon]."""

@@ -26,6 +26,7 @@ class SentencePairsLearner(Learner):
     Parameters: `transformer`, and `pair_classifier`, which reads the Transformer's state at [CLS].
     """
 
+    has_token_loss = True
     objective: SentencePairs
 
     def init_params(self, key: Array) -> Params:
@@ -55,7 +56,7 @@ class SentencePairsLearner(Learner):
             "pair_loss": (pairs.loss_sum, pairs.weight_sum),
             "pair_accuracy": (pairs.correct_sum, pairs.weight_sum),
         }
-        return loss, tokens.reported() | {"ratios": ratios}
+        return loss, tokens.reported() | {"ratios": ratios | tokens.ratios}
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         hidden = hidden_flops(self.model, inputs_length, targets_length)

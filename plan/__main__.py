@@ -30,6 +30,7 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from files.atomic import check_output, writing
 from huggingface.origin import describe_taken, with_origin_fields
+from huggingface.teacher import with_teacher
 from plan.estimate import Estimate, estimate, parse_topology
 from run.memory import describe, resolve_memory
 
@@ -55,7 +56,10 @@ def main() -> None:
     given, config = config, with_origin_fields(config, config_overrides(_FLAGS))
     for line in describe_taken(given, config):
         print(line)
-    experiment = resolve_memory(make_experiment(config, vocab_size=_VOCAB_SIZE.value), topology.machine)
+    experiment = make_experiment(config, vocab_size=_VOCAB_SIZE.value)
+    if experiment.learner.setup.distillation.teacher:
+        experiment = with_teacher(experiment)
+    experiment = resolve_memory(experiment, topology.machine)
     result, epochs = estimate(experiment, topology), experiment.train.epochs
     for line in report_lines(config_name(_FLAGS), result):
         print(line, flush=True)
@@ -155,6 +159,8 @@ def _memory(plan: Estimate) -> Iterator[tuple[str, int]]:
     yield "optimizer", plan.optimizer_bytes
     if plan.average_bytes:
         yield "averaged parameters", plan.average_bytes
+    if plan.teacher_bytes:
+        yield "teacher", plan.teacher_bytes
     yield "batch", plan.batch_bytes
     if plan.compiled is None:
         yield "gradients", plan.parameter_bytes
@@ -163,7 +169,7 @@ def _memory(plan: Estimate) -> Iterator[tuple[str, int]]:
         yield "temporaries, with activations", plan.temporary_bytes
         yield "(activations from shapes, unfused)", plan.activation_bytes
         if not plan.compiled.refused:
-            shapes = plan.state_bytes + plan.batch_bytes
+            shapes = plan.state_bytes + plan.teacher_bytes + plan.batch_bytes
             yield "layout of state and batch", plan.compiled.argument_bytes - shapes
             yield "results other than the state", plan.compiled.result_bytes
             yield "program", plan.compiled.code_bytes

@@ -18,10 +18,11 @@ from cluster.devices import CHIPS, Chip, has_tpu
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
 from experiment.optimizer import make_optimizer
+from models.transformer import Params
 from plan.hlo import collective_bytes
 from run import sharding
 from run.compiled_run import abstract_state, attention_of, check_mesh, compiled_train_step, seed_array
-from run.memory import Machine, abstract_batch, activation_bytes, device_bytes
+from run.memory import Machine, abstract_batch, abstract_frozen, activation_bytes, device_bytes
 from run.step import TrainState
 
 _TPU_DIMENSIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
@@ -168,6 +169,7 @@ class Estimate:
     parameter_bytes: int
     optimizer_bytes: int
     average_bytes: int  # the averaged parameters (train.ema_decay)
+    teacher_bytes: int  # the parameters of distillation.teacher
     batch_bytes: int
     activation_bytes: int  # from shapes, without fusion (run/memory.py)
     temporary_bytes: int  # if compiled, all but arguments and results; otherwise activations and gradients
@@ -184,7 +186,7 @@ class Estimate:
         """The largest memory in use at any time, as the compiler reports it if there is one."""
         if self.compiled is not None:
             return self.compiled.total_bytes
-        return self.state_bytes + self.batch_bytes + self.temporary_bytes
+        return self.state_bytes + self.teacher_bytes + self.batch_bytes + self.temporary_bytes
 
     @property
     def fits(self) -> bool | None:
@@ -199,12 +201,12 @@ class Estimate:
         """The lower bound of the time of a step; None if the chip is not known.
 
         The larger of the time of the FLOPs at the chips' peak and the time to read and write the training state, and to
-        read the batch, at the memory bandwidth.
+        read the teacher and the batch, at the memory bandwidth.
         """
         chip = self.topology.chip
         if chip is None:
             return None
-        moved = 2 * self.state_bytes + self.batch_bytes
+        moved = 2 * self.state_bytes + self.teacher_bytes + self.batch_bytes
         return max(self.flops / self.topology.num_devices / chip.peak_flops, moved / chip.memory_bandwidth)
 
 
@@ -225,7 +227,8 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     parameters, batch_bytes = device_bytes(state.params), device_bytes(batch)
     average = device_bytes(state.ema_params)
     activations = activation_bytes(experiment, mesh, topology.platform)
-    compiled = _compile(experiment, state, batch) if topology.devices else None
+    frozen = abstract_frozen(experiment, mesh)
+    compiled = _compile(experiment, state, batch, frozen) if topology.devices else None
     # Gradients are as large as parameters.
     temporaries = compiled.temporary_bytes if compiled else activations + parameters
     segments = [array for name, array in batch.items() if name.endswith("_segment_ids")]
@@ -241,6 +244,7 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
         parameter_bytes=parameters,
         optimizer_bytes=device_bytes(state) - parameters - average,
         average_bytes=average,
+        teacher_bytes=device_bytes(frozen),
         batch_bytes=batch_bytes,
         activation_bytes=activations,
         temporary_bytes=temporaries,
@@ -249,17 +253,19 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     )
 
 
-def _compile(experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct]) -> Compiled:
-    """Compiles the train step for the devices of the shardings of `state` and `batch`."""
+def _compile(
+    experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct], frozen: Params
+) -> Compiled:
+    """Compiles the train step for the devices of the shardings of `state` and `batch`. frozen: as in CompiledRun."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
     state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     step = compiled_train_step(experiment, optimizer, state_shardings, next(iter(batch.values())).sharding)
     begin = time.perf_counter()
     try:
-        program = step.lower(state, batch, seed_array(experiment.seed)).compile()
+        program = step.lower(state, batch, seed_array(experiment.seed), *([frozen] if frozen else [])).compile()
         seconds = time.perf_counter() - begin
     except jax.errors.JaxRuntimeError as error:
-        needed, arguments = _bytes_needed(str(error)), device_bytes(state) + device_bytes(batch)
+        needed, arguments = _bytes_needed(str(error)), device_bytes((state, batch, frozen))
         if needed is None:
             raise
         return Compiled(True, arguments, needed - arguments, time.perf_counter() - begin)

@@ -23,6 +23,7 @@ from experiment.optimizer import make_optimizer
 from learners.learner import Batch
 from models.kernels import choose_attention
 from models.placement import placed, platform_of
+from models.transformer import Params
 from run import sharding
 from run.corpus import Corpora, open_corpora, resolve_epochs
 from run.sharding import constrain_rows, over_devices, per_device, per_part, splits_rows
@@ -41,8 +42,10 @@ class CompiledRun:
     state_shapes: TrainState  # of jax.ShapeDtypeStruct with shardings: how a checkpoint is restored
     batch_sharding: NamedSharding
     init_step: Callable[[np.ndarray], TrainState]  # compiled: seed_array(seed) -> the state before the first step
-    # compiled: (state, batch, seed_array(seed)) -> (state, metrics); donates the state
-    compiled_step: Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]
+    # compiled: (state, batch, seed_array(seed), *frozen) -> (state, metrics); donates the state
+    compiled_step: Callable[..., tuple[TrainState, dict[str, Any]]]
+    # The arrays of learner.frozen_shapes, which a run that trains adds; evaluations do not need them.
+    frozen: tuple[Params, ...] = ()
 
     @property
     def train_documents(self) -> Documents | MixedDocuments:
@@ -74,7 +77,7 @@ class CompiledRun:
 
     def train_step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """Returns the state after an update from a batch of `to_devices`, and metrics. Donates the state."""
-        return self.compiled_step(state, batch, seed_array(self.experiment.seed))
+        return self.compiled_step(state, batch, seed_array(self.experiment.seed), *self.frozen)
 
     def train_batches(self, start: int) -> Iterator[dict[str, np.ndarray]]:
         """This process's rows of batch `start`, `start` + 1, ..., prefetched by reader threads."""
@@ -160,17 +163,20 @@ def compiled_train_step(
     optimizer: optax.GradientTransformation,
     state_shardings: TrainState,
     batch_sharding: NamedSharding,
-) -> Callable[[TrainState, Batch, np.ndarray], tuple[TrainState, dict[str, Any]]]:
+) -> Callable[..., tuple[TrainState, dict[str, Any]]]:
     """The train step, compiled on first use as `mesh.backend` selects: jit over the mesh, or pmap with copied state.
 
     Its third argument is `seed_array` of the seed, so that JAX's compilation cache has one program for all seeds.
+    Its fourth, if `learner.frozen_shapes` is not empty, has their arrays.
     """
     mesh, is_pmap = batch_sharding.mesh, experiment.mesh.backend == "pmap"
+    has_teacher = experiment.learner.setup.teacher is not None
+    frozen: list[Any] = [sharding.shardings(mesh, experiment.learner.frozen_shapes)] if has_teacher else []
     options: dict[str, Any] = {"axis_name": "data"} if is_pmap else {}
     if not is_pmap and experiment.learner.rows_are_independent and splits_rows(mesh):
         options = {"axis_name": "data", "per_part": functools.partial(per_part, mesh=mesh)}
 
-    def train_step(state: TrainState, batch: Batch, seed: np.ndarray) -> tuple[TrainState, dict[str, Any]]:
+    def train_step(state: TrainState, batch: Batch, seed: np.ndarray, *frozen: Params) -> tuple[TrainState, Any]:
         if experiment.has_memory_choice:
             raise ValueError("run.memory.resolve_memory must resolve model.remat and train.grad_accum_steps")
         step = make_train_step(
@@ -181,13 +187,14 @@ def compiled_train_step(
             ema_decay=experiment.train.ema_decay,
             **options,
         )
-        return step(state, batch)
+        return step(state, batch, *frozen)
 
     if is_pmap:
-        return jax.pmap(train_step, "data", in_axes=(None, 0, None), out_axes=None, donate_argnums=0)
+        in_axes = (None, 0, None, *(None for _ in frozen))
+        return jax.pmap(train_step, "data", in_axes=in_axes, out_axes=None, donate_argnums=0)
     return jax.jit(
         on_mesh(train_step, batch_sharding),
-        in_shardings=(state_shardings, batch_sharding, None),
+        in_shardings=(state_shardings, batch_sharding, None, *frozen),
         out_shardings=(state_shardings, None),
         donate_argnums=0,
     )

@@ -24,10 +24,12 @@ from cluster.devices import GIB
 from contract.windows import Windows
 from experiment.experiment import Experiment
 from learners.learner import Batch, Learner
+from models.flops import scored_length
 from models.placement import placed, platform_of
 from models.transformer import Params
 from run import sharding
 from run.compiled_run import abstract_state, check_mesh
+from workdir.checkpoint import abstract
 
 # The least share that the estimate of a program's temporaries from shapes is of what a compiler needs. For
 # configs/bart.py:base, which has dropout, it is 0.56 on one TPU v5e. More microbatches than necessary cost little time,
@@ -83,6 +85,7 @@ def _first_that_fits(experiment: Experiment, machine: Machine, mesh: AbstractMes
     state = abstract_state(experiment, mesh)
     gradients = device_bytes(state.params)
     fixed = device_bytes(state) + device_bytes(abstract_batch(experiment, sharding.batch_sharding(mesh)))
+    fixed += device_bytes(abstract_frozen(experiment, mesh))
     remats = ("none", "dots", "full") if experiment.model.remat == "auto" else (experiment.model.remat,)
     divisors = [n for n in range(1, rows + 1) if rows % n == 0] if experiment.learner.rows_are_independent else [1]
     for remat in remats:
@@ -161,11 +164,20 @@ def abstract_batch(experiment: Experiment, batch_sharding: NamedSharding) -> dic
     }
 
 
+def abstract_frozen(experiment: Experiment, mesh: Mesh | AbstractMesh) -> Params:
+    """Returns the shapes, dtypes and shardings of the parameters that are not trained (learner.frozen_shapes)."""
+    shapes = experiment.learner.frozen_shapes
+    return abstract(shapes, sharding.shardings(mesh, shapes))
+
+
 def activation_bytes(experiment: Experiment, mesh: Mesh | AbstractMesh, platform: str) -> int:
     """Returns the bytes of activations that one device has at once for a microbatch, without those of arguments.
 
     These are the results that the forward pass keeps for the backward pass and, with model.remat, one layer's, which
     the backward pass recomputes, and their gradients. Assumes that the mesh axis "tensor" splits no activation.
+
+    The loss with a teacher keeps gradients alone (objectives/losses/chunked_cross_entropy.py), but has the logits of
+    both models and the two gradients of these in float32, for loss.chunk_size positions, at once.
     """
     divisor = experiment.train.grad_accum_steps * mesh.shape["data"] * mesh.shape["fsdp"]
     batch = {
@@ -174,24 +186,30 @@ def activation_bytes(experiment: Experiment, mesh: Mesh | AbstractMesh, platform
     }
 
     def kept_bytes(learner: Learner) -> int:
-        def residuals(params: Params, batch: Batch) -> list[Array]:
+        def residuals(params: Params, frozen: Params, batch: Batch) -> list[Array]:
             def loss(params: Params) -> Array:
-                return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=True)[0]
+                all_params, weights = {**params, **frozen}, learner.weights(batch)
+                return learner.loss(all_params, batch, weights, key=jax.random.key(0), train=True)[0]
 
-            arguments = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
+            arguments = {id(leaf) for leaf in jax.tree.leaves((params, frozen, batch))}
             leaves = jax.tree.leaves(jax.vjp(loss, params)[1])
             return [jnp.asarray(leaf) for leaf in leaves if id(leaf) not in arguments]
 
-        leaves = jax.eval_shape(residuals, experiment.params_shapes, batch)
+        leaves = jax.eval_shape(residuals, experiment.params_shapes, learner.frozen_shapes, batch)
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
-    learner, splits_outputs = experiment.learner, mesh.shape["tensor"] > 1
+    learner, splits_outputs, of_logits = experiment.learner, mesh.shape["tensor"] > 1, 0
+    if learner.setup.teacher is not None:
+        row = scored_length(learner.model, experiment.data.inputs_length, experiment.data.targets_length)
+        positions = learner.num_logits(row)
+        chunk = min(learner.setup.loss.chunk_size or positions, positions)
+        of_logits = 4 * 4 * (experiment.train.batch_size // divisor) * chunk * learner.model.vocab_size
     with placed(platform=platform, over_devices=_kernel_residuals, splits_outputs=splits_outputs):
         kept = kept_bytes(learner)
         if experiment.model.remat == "none":
-            return kept
+            return kept + of_logits
         whole = kept_bytes(dataclasses.replace(learner, model=dataclasses.replace(experiment.model, remat="none")))
-        return kept + 2 * (whole - kept) // experiment.model.num_layers
+        return kept + 2 * (whole - kept) // experiment.model.num_layers + of_logits
 
 
 def _kernel_residuals(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:

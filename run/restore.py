@@ -166,9 +166,19 @@ def load_transformer(experiment: Experiment, workdir: Workdir | str, mesh: Mesh)
     experiment: that of the run in `workdir`.
     """
     saved = {"transformer": experiment.params_shapes["transformer"]}
+    params, step = _load_newest(saved, workdir, mesh)
+    return experiment.learner.transformer(params), step
+
+
+def load_language_model(experiment: Experiment, workdir: Workdir | str, mesh: Mesh) -> tuple[Params, int]:
+    """Returns the parameters of the model that predicts tokens, as `load_transformer` does those of the Transformer."""
+    params, step = _load_newest(experiment.params_shapes, workdir, mesh)
+    return language_model(experiment, params)[1], step
+
+
+def _load_newest(shapes: Params, workdir: Workdir | str, mesh: Mesh) -> tuple[Params, int]:
     try:
-        params, step = _load_params(saved, workdir, None, mesh)
+        return _load_params(shapes, workdir, None, mesh)
     except DamagedCheckpointError as error:
         remedy = "" if error.before is None else f": move that folder away to start from step {error.before}"
         raise ConfigError(f"checkpoint {error.folder} is damaged ({error.what}){remedy}") from error
-    return experiment.learner.transformer(params), step

@@ -222,7 +222,7 @@ def _spec(name: str, shape: tuple[int, ...], mesh: Mesh | AbstractMesh) -> P:
 
 
 def per_part(function: Callable[..., Any], *, mesh: Mesh) -> Callable[..., Any]:
-    """Returns `function`(params, loss scale, batch, key) -> sums, run on each part of the rows that "data" makes.
+    """Returns `function`(parameters, loss scale, batch, key) -> sums, run on each part of the rows that "data" makes.
 
     Within `function` this axis is manual (jax.shard_map): nothing is added over it but by jax.lax.psum, so that
     gradients of several microbatches, or of several chunks of a loss, are added on each device first. The other axes

@@ -89,8 +89,11 @@ def make_train_step(
     axis_name: str | Sequence[str] | None = None,
     per_part: Callable[[Callable], Callable] | None = None,
     ema_decay: float = 0.0,
-) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
-    """Returns (state, batch) -> (state, metrics): one update from one global batch, [B, ...] arrays.
+) -> Callable[..., tuple[TrainState, dict[str, Any]]]:
+    """Returns (state, batch, frozen) -> (state, metrics): one update from one global batch, [B, ...] arrays.
+
+    `frozen` has further entries of the parameters, which the loss reads and no update changes: those of
+    `learner.frozen_shapes`. By default it is empty.
 
     Without `axis_name`, gradients and metrics are sums over all rows of `batch`, and the compiler adds the parts of the
     devices wherever the program has such a sum. With `axis_name`, each part of the rows has its own sums, and the parts
@@ -109,7 +112,7 @@ def make_train_step(
       grad_accum_steps: the number of microbatches.
       seed: of the step's random draws, such as dropout; an int or an int32 [], which may be traced.
       axis_name: the mesh axes, or the axis of jax.pmap, whose parts of the rows have their own sums.
-      per_part: maps the function (params, loss scale, batch, key) -> sums to one that runs on each part of the rows
+      per_part: maps the function (parameters, loss scale, batch, key) -> sums to one that runs on each part of the rows
         of `axis_name` (run.sharding.per_part). None: under jax.pmap the whole step runs on one part, and each
         part has its own key.
       ema_decay: `train.ema_decay`.
@@ -119,30 +122,32 @@ def make_train_step(
     state has one.
     """
 
-    def gradients(params: Params, loss_scale: LossScale | None, weights: Sums, batch: Batch, key: jax.Array):
+    def gradients(trees: tuple, loss_scale: LossScale | None, weights: Sums, batch: Batch, key: jax.Array):
+        params, frozen = trees
+
         def loss(params):
-            loss, sums = learner.loss(params, batch, weights, key=key, train=True)
+            loss, sums = learner.loss({**params, **frozen}, batch, weights, key=key, train=True)
             return scaled(loss, loss_scale), sums
 
         return jax.grad(loss, has_aux=True)(params)
 
-    def summed_gradients(params: Params, loss_scale: LossScale | None, batch: Batch, key: jax.Array):
+    def summed_gradients(trees: tuple, loss_scale: LossScale | None, batch: Batch, key: jax.Array):
         weights, useful, scored = learner.weights(batch), useful_token_fraction(batch), scored_tokens(batch)
         if axis_name is not None and per_part is None:
             key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
         if axis_name is not None:
             weights, useful = jax.lax.psum(weights, axis_name), jax.lax.pmean(useful, axis_name)
             scored = jax.lax.psum(scored, axis_name)
-        of_microbatch = functools.partial(gradients, params, loss_scale, weights)
+        of_microbatch = functools.partial(gradients, trees, loss_scale, weights)
         grads, sums = _accumulate(of_microbatch, batch, key, grad_accum_steps)
         if axis_name is not None:
             grads, sums = jax.lax.psum((grads, sums), axis_name)
         return grads, sums | {"useful_token_fraction": useful, "scored_tokens": scored}
 
-    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
+    def train_step(state: TrainState, batch: Batch, frozen: Params | None = None) -> tuple[TrainState, dict[str, Any]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step)
         of_rows = summed_gradients if per_part is None else per_part(summed_gradients)
-        grads, sums = of_rows(state.params, state.loss_scale, batch, key)
+        grads, sums = of_rows((state.params, frozen or {}), state.loss_scale, batch, key)
         grads = unscaled(grads, state.loss_scale)
         grad_norm = optax.tree.norm(grads)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
@@ -157,14 +162,14 @@ def make_train_step(
             (params, opt_state, ema_params),
             (state.params, state.opt_state, state.ema_params),
         )
-        skipped_at_minimum_scale = ~finite & ~can_shrink(state.loss_scale)
+        skipped_at_minimum_scale = ~finite if state.loss_scale is None else ~finite & ~can_shrink(state.loss_scale)
         state = TrainState(
             step=state.step + 1,
             params=params,
             opt_state=opt_state,
             skipped_count=skipped_count,
             skipped_in_a_row_count=jnp.where(finite, 0, state.skipped_in_a_row_count + skipped_at_minimum_scale),
-            loss_scale=adjusted(state.loss_scale, finite),
+            loss_scale=None if state.loss_scale is None else adjusted(state.loss_scale, finite),
             ema_params=ema_params,
         )
         metrics = sums | {
@@ -260,10 +265,8 @@ def unscaled(grads, scale: LossScale | None):
     return grads if scale is None else jax.tree.map(lambda grad: grad / scale.factor, grads)
 
 
-def adjusted(scale: LossScale | None, finite: jax.Array) -> LossScale | None:
+def adjusted(scale: LossScale, finite: jax.Array) -> LossScale:
     """Returns the scale after an update. finite: bool [], whether all gradients of the update were finite."""
-    if scale is None:
-        return None
     good_count = scale.good_count + 1
     grows = finite & (good_count == GROWTH_INTERVAL)
     factor = scale.factor * jnp.where(grows, 2.0, jnp.where(finite, 1.0, 0.5))
@@ -272,9 +275,9 @@ def adjusted(scale: LossScale | None, finite: jax.Array) -> LossScale | None:
     )
 
 
-def can_shrink(scale: LossScale | None) -> jax.Array:
+def can_shrink(scale: LossScale) -> jax.Array:
     """Returns whether the factor is above its minimum, bool []: a smaller factor may make the gradients finite."""
-    return jnp.asarray(False) if scale is None else scale.factor > MIN_FACTOR
+    return scale.factor > MIN_FACTOR
 
 
 def initial_average(params: Params) -> Params:

@@ -40,7 +40,7 @@ class MeasureText:
 
     @property
     def decimals(self) -> int:
-        """Decimals that show the spread between seeds with two digits; without a spread, four digits; of zeros, the floors'."""
+        """Decimals that show the spread between seeds with two digits; without one, four; of zeros, as a floor."""
         if spread := spread_between_seeds(self.found.values):
             return decimals_for(spread, 2)
         if largest := max((abs(value) for found in self.found.values.values() for value in found.values()), default=0):

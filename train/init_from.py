@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from contract.errors import ConfigError
-from contract.vocab import DECODER_STARTS
 from experiment.experiment import Experiment
-from huggingface.origin import Origin, open_origin
+from huggingface.origin import Origin, fields_as_there, match_decoder_starts, open_origin
 from huggingface.vocabulary import (
     SharedTokens,
     describe_differences,
@@ -128,7 +127,7 @@ def plan_start(origin: Origin, experiment: Experiment) -> Plan:
     repeated = {name for name in here if stacks_layers(name) and len(layers) > origin.model.num_layers}
     _check_arrays(origin, here, there, names, {**vocab_axes, **position_axes, **dict.fromkeys(repeated, 0)})
     _check_meaning(origin, model)
-    notes += _match_decoder_starts(origin, experiment)
+    notes += match_decoder_starts(origin, experiment)
     if tokens is None and origin.model.vocab_size != model.vocab_size:
         texts = token_texts(experiment.tokenizer)  # the same tokens, in tables with different numbers of padding rows
         tokens = match_tokens(texts, texts)
@@ -156,7 +155,7 @@ def _match_vocabularies(origin: Origin, experiment: Experiment) -> tuple[SharedT
     if experiment.train.init_from_vocabulary == "equal":
         raise ConfigError(
             f"{origin.where}: that {origin.kind} has another vocabulary: {differences}: set "
-            f"{_fields_as_there(origin, experiment)} as there, or train.init_from_vocabulary='by_token' to copy the "
+            f"{fields_as_there(origin, experiment)} as there, or train.init_from_vocabulary='by_token' to copy the "
             "rows of the common tokens"
         )
     tokens = match_tokens(here, there)
@@ -166,35 +165,6 @@ def _match_vocabularies(origin: Origin, experiment: Experiment) -> tuple[SharedT
         f"{origin.where}: the rows of {len(tokens.here):,} tokens are copied by token, {tokens.num_new:,} new tokens "
         f"keep their initial values, and {tokens.num_dropped:,} tokens of that {origin.kind} have no row here"
     ]
-
-
-def _fields_as_there(origin: Origin, experiment: Experiment) -> str:
-    """Returns the fields whose values give the vocabulary of `origin`: those that differ, with its values."""
-    there, here = origin.vocabulary, experiment.data
-    differing = [field for field in there if field != "decoder_start_token" and there[field] != getattr(here, field)]
-    if origin.tokenizer.fingerprint == experiment.tokenizer.fingerprint:
-        differing = [field for field in differing if field != "tokenizer"]  # a copy of the same file
-    return " and ".join(f"data.{field}={there[field]!r}" for field in differing)
-
-
-def _match_decoder_starts(origin: Origin, experiment: Experiment) -> list[str]:
-    """Returns a note where the run has no token like the one with which the origin's decoder starts.
-
-    Raises ConfigError where the run has this token, and starts with another one.
-    """
-    if not (origin.model.has_decoder and experiment.model.has_decoder):
-        return []
-    here, there = experiment.vocab, origin.tokenizer.vocab
-    names, start = here.names(), there.names()[there.decoder_start]
-    same = [name for name in DECODER_STARTS if names.get(getattr(here, name)) == start]
-    if not same:
-        return [f"{origin.where}: the decoder of the {origin.kind} starts with {start!r}, which is no start token here"]
-    if here.decoder_start_token not in same:
-        raise ConfigError(
-            f"{origin.where}: the decoder of that {origin.kind} starts with {start!r}, and here with "
-            f"{names[here.decoder_start]!r}: set data.decoder_start_token={same[0]!r}"
-        )
-    return []
 
 
 def _check_arrays(

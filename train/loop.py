@@ -1,6 +1,7 @@
 """The training loop: start or continue a run, step, log, evaluate, save, and stop cleanly."""
 
 import contextlib
+import dataclasses
 import tempfile
 import time
 
@@ -11,6 +12,8 @@ from cluster.cluster import Cluster
 from cluster.stopping import StopBarrier
 from experiment.experiment import Experiment
 from files.paths import in_bucket
+from huggingface.teacher import load_teacher
+from models.transformer import Params
 from run.compiled_run import CompiledRun, make_run
 from run.memory import resolve_memory, this_machine
 from run.step import TrainState
@@ -41,9 +44,10 @@ def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, consol
     # The order of a start:
     # 1. The trackers are installed, the folder is writable, no other run writes in it, it is that of all processes, and
     #    a run in it has not lost its checkpoints.
-    # 2. Corpus, mesh and compiled steps are made from the config, and train.epochs is resolved to train.steps, after
-    #    what the config leaves to be chosen for the memory of a device, which a continued run has in its config. The
-    #    corpus must be the same in all processes, and it and the newest checkpoint, if any, must be this run's.
+    # 2. A teacher, if any, is loaded. Corpus, mesh and compiled steps are made from the config, and train.epochs is
+    #    resolved to train.steps, after what the config leaves to be chosen for the memory of a device, which a
+    #    continued run has in its config. The corpus must be the same in all processes, and it, the teacher and the
+    #    newest checkpoint, if any, must be this run's.
     # 3. The state is the checkpoint's, or a new one, possibly with another run's Transformer (train.init_from). Its
     #    step is the number of the next batch. Damaged checkpoints are renamed, and the newest intact one is taken.
     # 4. metrics.jsonl loses the lines after that step, and the counters continue. From here on a continued run equals
@@ -59,11 +63,14 @@ def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, consol
         with Cluster().check_equal():
             workdir.check_not_lost()
         checkpoints = stack.enter_context(workdir.checkpoints(keep=experiment.train.keep_checkpoints))
+        frozen: tuple[Params, ...] = ()
+        if experiment.learner.setup.distillation.teacher:
+            experiment, frozen = load_teacher(experiment)
         # Process 0 builds the token store, which the others find where data.cache_dir is shared.
         with Cluster().check_equal() as same_everywhere, Cluster().process_zero_first():
             saved = workdir.config() if checkpoints.steps() else None
             experiment = resolve_memory(experiment, this_machine(), saved=saved)
-            run = make_run(experiment, show_progress=console is None)
+            run = dataclasses.replace(make_run(experiment, show_progress=console is None), frozen=frozen)
             start = make_start(run, workdir, checkpoints)
             same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {
                 "checkpoints": checkpoints.steps(),

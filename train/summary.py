@@ -67,6 +67,8 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
         "windows": _windows_line(experiment),
     }
+    if experiment.teacher:
+        lines["teacher"] = experiment.teacher
     if experiment.chosen:
         lines["memory"] = experiment.chosen
     if experiment.tokenizer.adds_pad:

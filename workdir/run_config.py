@@ -17,6 +17,7 @@ from files.paths import check_access, make_folder, read_text
 #     affects the order of summation, so results are equal up to rounding.
 #   train.eval_every may change, but not train.eval_windows: the best checkpoint is that of the lowest eval loss, and
 #     only losses of the same windows are comparable.
+#   distillation.teacher: a teacher is identified by its parameters, in the section "teacher", not by its folder.
 #   code.*: the file of an objective may move. train/start.py compares the digests of its contents.
 #   data.cache_dir: a token store is identified by its contents, not by its folder.
 MAY_CHANGE = (
@@ -37,6 +38,7 @@ MAY_CHANGE = (
     "model.remat",
     "model.scan_unroll",
     "loss.chunk_size",
+    "distillation.teacher",
     "data.reader_threads",
     "data.prefetch_batches",
     "data.cache_dir",
@@ -52,7 +54,7 @@ IN_WORKDIR = "{workdir}/"
 # In the folder of a model that train.convert imported: where the model is from.
 IMPORTED_FILE = "imported.json"
 
-ADDED = ("corpus", "code")  # sections of config.json that no config has
+ADDED = ("corpus", "code", "teacher")  # sections of config.json that no config has
 _SECTIONS = ("data", "objective", "model", "loss", "optimizer", "train", "mesh")
 _ABSENT = object()
 
@@ -90,6 +92,9 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
             f"{named_by}={workdir} is not the folder of a run, but a Hugging Face folder: python -m train.convert "
             f"--from={workdir} makes one of it"
         )
+    if "distillation" not in config and not missing_sections(config):
+        print_note(f"{path} lacks distillation: the run has no teacher")
+        config["distillation"] = get_config().distillation.to_dict()
     for section, fields in get_config().to_dict().items():
         found = config.get(section)
         if section != "objective" and isinstance(fields, dict) and isinstance(found, dict):

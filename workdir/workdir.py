@@ -91,7 +91,7 @@ class Workdir:
         return exists(self._join("config.json"))
 
     def config(self) -> dict[str, Any]:
-        """Returns the resolved config of the run with its sections "corpus" and "code", as nested dicts.
+        """Returns the resolved config of the run with its sections "corpus", "code" and "teacher", as nested dicts.
 
         Raises ConfigError if the folder has no readable config.json.
         """

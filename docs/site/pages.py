@@ -37,6 +37,7 @@ _SECTIONS = {
     "data.filters": ("data.filters", "Documents that the token store excludes."),
     "model": ("model", "The Transformer. T5, BERT, GPT-2, Llama, BART and ELECTRA are values of these fields."),
     "loss": ("loss", "The cross-entropy of the scored tokens."),
+    "distillation": ("distillation", "A teacher, whose predictions are targets too."),
     "optimizer": ("optimizer", "The update of the parameters."),
     "train": ("train", "The length of a run, its batches, reports, evaluations and checkpoints."),
     "mesh": ("mesh", "How devices share a run."),

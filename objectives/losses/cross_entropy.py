@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,8 +41,9 @@ class LossSums(NamedTuple):
     loss_sum_by_group: jax.Array  # [num_groups]
     weight_sum_by_group: jax.Array  # [num_groups]
     correct_sum_by_group: jax.Array  # [num_groups]
+    ratios: dict[str, tuple[jax.Array, jax.Array]] = {}  # noqa: RUF012  name -> (sum, weight), float32 [] each
 
-    def reported(self) -> dict[str, jax.Array]:
+    def reported(self) -> dict[str, Any]:
         """Returns all sums except `minimized_sum`, by name."""
         sums = self._asdict()
         del sums["minimized_sum"]

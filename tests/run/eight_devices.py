@@ -3,6 +3,7 @@
 Collected by tests/run/test_devices.py alone, in a process of its own.
 """
 
+import dataclasses
 import functools
 import json
 import os
@@ -27,6 +28,7 @@ from run.sharding import batch_sharding, local_rows, make_mesh, over_devices, sh
 from run.step import init_state
 from tests.in_process import run_here
 from tests.learners.row_learners import batch_of
+from tests.learners.test_distillation import with_teacher
 from tests.run.test_devices import READ
 from tests.run.test_sharding import SHAPES, D, F, N, tpus
 from tests.table import small_config
@@ -57,9 +59,9 @@ def step_of(experiment, devices):
     return compiled_train_step(experiment, optimizer, placed, rows), jax.device_put(state, placed), batch
 
 
-def updated(experiment, devices):
+def updated(experiment, devices, *frozen):
     step, state, batch = step_of(experiment, devices)
-    state, metrics = step(state, batch, seed_array(0))
+    state, metrics = step(state, batch, seed_array(0), *frozen)
     return jax.device_get((state.params, metrics))
 
 
@@ -101,6 +103,20 @@ def test_an_update_is_that_of_one_device_and_one_microbatch(case):
     experiment = experiment_of(name, architecture, **fields | {"train__grad_accum_steps": 2} | split)
     expected = on_one_device(name, architecture, tuple(fields.items()))
     assert difference(updated(experiment, jax.devices()), expected) < 2e-4
+
+
+@pytest.mark.parametrize("mesh", [{}, {"mesh__fsdp": 2}, {"mesh__fsdp": 2, "mesh__tensor": 2}], ids=str)
+def test_an_update_with_a_teacher_is_that_of_one_device_and_one_microbatch(mesh):
+    """The top-k, chunks, and a teacher that is sharded as the model is."""
+
+    def update(devices, **split):
+        fields = {"distillation__teacher": "a", "distillation__top_k": 4}
+        experiment = experiment_of(SPANS, "decoder_only", **fields | split)
+        learner, teacher = with_teacher(experiment)
+        return updated(dataclasses.replace(experiment, learner=learner), devices, {"teacher": teacher})
+
+    parts = {"train__grad_accum_steps": 2, "loss__chunk_size": 5} | mesh
+    assert difference(update(jax.devices(), **parts), update(jax.devices()[:1])) < 2e-4
 
 
 @functools.cache

@@ -93,4 +93,4 @@ def test_gradients_have_the_dtypes_of_their_arrays_when_computing_in_bfloat16():
     params, hidden, _ = example()
     (ours, hidden_gradient), sums = gradients(params, hidden.astype(jnp.bfloat16), 3, 1.0)
     assert ours["table"].dtype == jnp.float32 and hidden_gradient.dtype == jnp.bfloat16
-    assert all(x.dtype == jnp.float32 for x in sums)
+    assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(sums))

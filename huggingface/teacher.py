@@ -1,0 +1,147 @@
+"""The teacher of `config.distillation`: a run or a Hugging Face folder whose predictions a model learns from."""
+
+import dataclasses
+import hashlib
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from cluster.cluster import Cluster
+from contract.errors import ConfigError
+from experiment.experiment import Experiment, check_places
+from experiment.positions import check_max_length
+from huggingface.importing import errors_naming
+from huggingface.origin import Origin, fields_as_there, match_decoder_starts, open_teacher
+from huggingface.vocabulary import describe_differences, token_texts
+from models.config import ModelConfig
+from models.flops import hidden_flops, logits_flops, scored_length
+from models.parameters import leaf_name
+from models.transformer import Params
+from run.sharding import make_mesh, shardings
+
+
+def with_teacher(experiment: Experiment) -> Experiment:
+    """Returns `experiment` with the teacher that its config names, of which no array is read.
+
+    Its learner's `frozen_shapes` are those of the teacher's parameters. With distillation.weight=0 the teacher is
+    checked and takes no part.
+
+    Raises ConfigError, one line, for a folder without a model that predicts tokens, another architecture or vocabulary,
+    and a teacher that cannot read the rows of the run.
+    """
+    return _with_teacher(experiment, open_teacher(experiment.learner.setup.distillation.teacher))
+
+
+def load_teacher(experiment: Experiment) -> tuple[Experiment, tuple[Params, ...]]:
+    """Returns `with_teacher` and the arrays of its learner's `frozen_shapes`, on the mesh of the run's config.
+
+    Of a run, the newest checkpoint is taken. The config of the experiment has a section "teacher" with its step and a
+    digest of the parameters, which a run that continues compares. () with distillation.weight=0.
+
+    Raises ConfigError as `with_teacher`, and where the mesh cannot divide the parameters.
+    """
+    with Cluster().check_equal():
+        origin, mesh = open_teacher(experiment.learner.setup.distillation.teacher), make_mesh(experiment.mesh)
+        experiment = _with_teacher(experiment, origin)
+        frozen_shapes = experiment.learner.frozen_shapes
+        with errors_naming(origin.where):
+            shardings(mesh, frozen_shapes)  # raises where the mesh cannot divide them
+    if not frozen_shapes:
+        return experiment, ()
+    params, step = origin.load(mesh)
+    identity = {"parameters": _digest(params)} | ({} if step is None else {"step": step})
+    of_step = "" if step is None else f", step {step:,}"
+    teacher = experiment.teacher.replace(origin.where, f"{origin.where}{of_step}", 1)
+    config = experiment.config | {"teacher": identity}
+    return dataclasses.replace(experiment, config=config, teacher=teacher), ({"teacher": params},)
+
+
+def _with_teacher(experiment: Experiment, origin: Origin) -> Experiment:
+    setup, data = experiment.learner.setup, experiment.data
+    options = setup.distillation
+    # Its attention is as it was trained to be: causal, or with the inputs of a text seen at once.
+    model = dataclasses.replace(
+        origin.model,
+        dtype=experiment.model.dtype,
+        attention="auto",
+        remat="none",
+        dropout_rate=0.0,
+        one_segment=experiment.model.one_segment,
+    )
+    notes = _check_vocabulary(experiment, origin)
+    notes += _check_rows(experiment, model, origin)
+    ids = min(model.vocab_size, experiment.model.vocab_size)
+    if options.top_k >= ids:
+        raise ConfigError(
+            f"distillation.top_k={options.top_k} must be below {ids}, the rows of the output tables: set it to 0 to "
+            "compare all tokens"
+        )
+    warnings = (*experiment.warnings, *notes)
+    if not options.weight:
+        described = f"{origin.where} is not loaded, because distillation.weight=0.0"
+        return dataclasses.replace(experiment, teacher=described, warnings=warnings)
+    learner = dataclasses.replace(experiment.learner, setup=dataclasses.replace(setup, teacher=model))
+    num_params = sum(leaf.size for leaf in jax.tree.leaves(learner.frozen_shapes))
+    tokens = f", its {options.top_k:,} likeliest tokens and the rest" * bool(options.top_k)
+    positions = learner.num_logits(scored_length(model, data.inputs_length, data.targets_length))
+    of_row = hidden_flops(model, data.inputs_length, data.targets_length) + logits_flops(model, positions)
+    return dataclasses.replace(
+        experiment,
+        learner=learner,
+        teacher=f"{origin.where}: {num_params / 1e6:,.2f}M parameters; weight {options.weight:g}, {options.divergence} "
+        f"divergence at temperature {options.temperature:g}{tokens}",
+        teacher_flops=experiment.train.batch_size * of_row,
+        warnings=warnings,
+    )
+
+
+def _check_vocabulary(experiment: Experiment, origin: Origin) -> list[str]:
+    """Returns notes. Raises ConfigError unless each id is the same token for the teacher."""
+    differences = describe_differences(token_texts(experiment.tokenizer), token_texts(origin.tokenizer))
+    if differences:
+        raise ConfigError(
+            f"{origin.where}: that {origin.kind} has another vocabulary: {differences}: set "
+            f"{fields_as_there(origin, experiment)} as there, or choose a teacher of this vocabulary"
+        )
+    notes = match_decoder_starts(origin, experiment)
+    if origin.tokenizer.fingerprint != experiment.tokenizer.fingerprint:
+        notes.append(f"{origin.where} has the same tokens, but its tokenizer may divide a text into other tokens")
+    return notes
+
+
+def _check_rows(experiment: Experiment, model: ModelConfig, origin: Origin) -> list[str]:
+    """Returns notes. Raises ConfigError where `model`, the teacher's, cannot read the rows of the run."""
+    where, here = origin.where, experiment.model
+    if model.architecture != here.architecture:
+        raise ConfigError(
+            f"{where}: model.architecture is {model.architecture!r} in that {origin.kind} and {here.architecture!r} "
+            "here, and a teacher reads the same rows: choose a teacher of this architecture"
+        )
+    if here.target_positions and not model.target_positions:
+        raise ConfigError(
+            f"{where}: that {origin.kind} has model.target_positions=False and does not know which token of a row is "
+            "the next one: choose a teacher that was trained on texts in another order"
+        )
+    with errors_naming(where):
+        if model.positions == "learned":
+            check_max_length(model, experiment.data)
+        check_places(experiment.denoisers, model, experiment.data)
+    if here.architecture == "decoder_only" and here.has_prefix and not model.has_prefix:
+        return [f"{where} reads every row causally, while rows here also see later tokens"]
+    return []
+
+
+def _digest(params: Params) -> str:
+    """Returns 16 hexadecimal digits that differ for parameters that differ, on any mesh and number of processes."""
+
+    def checksum(array: Array) -> Array:
+        """uint32 []: the sum of each entry's bits times an odd number of its own, in any order of addition."""
+        bits, index = jax.lax.bitcast_convert_type(array, jnp.uint32), jnp.zeros(array.shape, jnp.uint32)
+        for axis, size in enumerate(array.shape):
+            index = index * jnp.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, array.shape, axis)
+        return (bits * (2 * index + 1)).sum(dtype=jnp.uint32)
+
+    checksums = jax.jit(lambda params: jax.tree.map(checksum, params))(params)
+    lines = [f"{leaf_name(path)} {int(value)}" for path, value in jax.tree_util.tree_leaves_with_path(checksums)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
