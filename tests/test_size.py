@@ -33,7 +33,7 @@ CODE = {
     "files": 320,
     "generate": 995,
     "huggingface": 1_823,
-    "learners": 798,
+    "learners": 799,
     "models": 1_400,
     "objectives": 3_849,
     "plan": 447,
