@@ -13,11 +13,10 @@ from configs.sizes import DIAL, use_dial
 
 def get_config() -> ConfigDict:
     """Returns the defaults: a `tiny` T5 v1.1 encoder-decoder on the standard library's source text."""
-    config = ConfigDict()
+    config = OPTIONAL.copy_and_resolve_references()
     config.seed = 0  # of the initial parameters, the order of the data and every random draw in training
     config.precision = "float32"  # of the computation: "float32", "bfloat16", "float16"; parameters are always float32
 
-    config.data = ConfigDict()
     # The corpus: "stdlib" and "stdlib_functions" are the Python standard library's source text and its documented
     # functions; "gym": synthetic tasks (docs/gym.md). "text", "jsonl", "parquet", "array_record", "tfds" and "hf" read
     # data.path. See docs/data.md.
@@ -96,28 +95,9 @@ def get_config() -> ConfigDict:
     # are counted at the start in both cases, and the held-out documents are the same. See data/windows/leak_guard.py.
     config.data.near_duplicates = "keep"
     config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids; or gs:// or s3://
-    # Documents that the token store leaves out, as in Gopher and C4 (data/sources/filters.py has the papers' values).
-    # 0: off. A document with a prompt is prompt, space and text. The corpus' own held-out text (heldout_path) is never
-    # filtered.
-    config.data.filters = ConfigDict()
-    config.data.filters.min_characters = 0  # least number of characters
-    config.data.filters.max_characters = 0  # greatest number of characters
-    config.data.filters.min_mean_word_length = 0.0  # least mean number of characters of words; white space ends a word
-    config.data.filters.max_mean_word_length = 0.0  # greatest mean number of characters of words
-    config.data.filters.max_symbol_fraction = 0.0  # greatest number of "#", and of ellipses, for each word
-    config.data.filters.min_punctuated_line_fraction = 0.0  # least share of lines that end in .!?"
-    config.data.filters.max_duplicate_line_fraction = 0.0  # greatest share of lines that repeat an earlier one
-    config.data.filters.max_duplicate_ngram_fraction = 0.0  # greatest share of characters in repeated 5-grams of words
-    config.data.filters.min_tokens = 0  # least number of tokens, without EOS
-    config.data.filters.max_tokens = 0  # greatest number of tokens, without EOS
-    # Copies of an earlier document that the store excludes: "none"; "exact", those with the same prompt, text and
-    # label; "near", near-identical ones too, by prompt and text together.
-    config.data.filters.remove_duplicates = "none"
-    config.data.filters.jaccard = 0.8  # the least similarity of near-identical texts, as sets of 5-grams of words
     config.data.reader_threads = 2  # threads that make batches
     config.data.prefetch_batches = 16  # batches made in advance; of small batches as many by each thread
 
-    config.model = ConfigDict()
     config.model.architecture = "encoder_decoder"  # or "decoder_only", "encoder_only"
     config.model.num_layers = 2  # of each stack: an encoder-decoder has twice as many
     config.model.d_model = 128  # width of the states between layers
@@ -126,7 +106,7 @@ def get_config() -> ConfigDict:
     config.model.head_dim = 32  # width of one head
     config.model.d_ff = 256  # hidden width of the feed-forward block
     config.model.embedding_size = 0  # width of the embedding tables, projected to d_model; 0: d_model, not projected
-    config.model.mlp = "gated_gelu"  # or "gated_silu", "relu", "silu"; "gelu" (tanh formula), "exact_gelu"
+    config.model.mlp = "gated_gelu"  # or "gated_exact_gelu", "gated_silu", "relu", "silu"; "gelu" (tanh formula), "exact_gelu"
     config.model.positions = "relative"  # T5's relative position bias; or "rope", "learned", "none"
     config.model.relative_num_buckets = 32  # positions="relative": buckets of distances
     config.model.relative_max_distance = 128  # positions="relative": tokens; longer distances share a bucket
@@ -235,6 +215,40 @@ def get_config() -> ConfigDict:
     config.mesh.tensor = 1  # devices with the same rows, each with a shard of the training state
     return config
 
+
+# Fields that most runs leave off. `get_config` has them too.
+OPTIONAL = ConfigDict(dict(data=dict(filters=dict()), model=dict()))
+
+# Documents that the token store leaves out, as in Gopher and C4 (data/sources/filters.py has the papers' values).
+# 0: off. A document with a prompt is prompt, space and text. The corpus' own held-out text (heldout_path) is never
+# filtered.
+
+OPTIONAL.data.filters.min_characters = 0  # least number of characters
+OPTIONAL.data.filters.max_characters = 0  # greatest number of characters
+OPTIONAL.data.filters.min_mean_word_length = 0.0  # least mean number of characters of words; white space ends a word
+OPTIONAL.data.filters.max_mean_word_length = 0.0  # greatest mean number of characters of words
+OPTIONAL.data.filters.max_symbol_fraction = 0.0  # greatest number of "#", and of ellipses, for each word
+OPTIONAL.data.filters.min_punctuated_line_fraction = 0.0  # least share of lines that end in .!?"
+OPTIONAL.data.filters.max_duplicate_line_fraction = 0.0  # greatest share of lines that repeat an earlier one
+OPTIONAL.data.filters.max_duplicate_ngram_fraction = 0.0  # greatest share of characters in repeated 5-grams of words
+OPTIONAL.data.filters.min_tokens = 0  # least number of tokens, without EOS
+OPTIONAL.data.filters.max_tokens = 0  # greatest number of tokens, without EOS
+# Copies of an earlier document that the store excludes: "none"; "exact", those with the same prompt, text and
+# label; "near", near-identical ones too, by prompt and text together.
+OPTIONAL.data.filters.remove_duplicates = "none"
+OPTIONAL.data.filters.jaccard = 0.8  # the least similarity of near-identical texts, as sets of 5-grams of words
+
+OPTIONAL.model.global_every = 1  # every n-th layer, from the first on, attends to the whole text, the others locally
+OPTIONAL.model.local_distance = 64  # global_every above 1: positions to each side that a local layer attends to
+OPTIONAL.model.local_rope_theta = 10000.0  # global_every above 1, positions="rope": rope_theta of the local layers
+# Pre-norm: whether the first layer has a norm before its attention. False after a norm of embeddings (ModernBERT).
+OPTIONAL.model.first_attention_norm = True
+OPTIONAL.model.qk_norm = False  # a norm of each head's queries and keys, before their rotation (Qwen 3)
+# Scores become c * tanh(score / c) before the relative position bias and the softmax, as in Gemma 2, whose c is 50.0;
+# 0: off. See models/kernels.py for the kernels that compute it.
+OPTIONAL.model.attention_softcap = 0.0
+OPTIONAL.model.logits_softcap = 0.0  # the same for the logits, whose c is 30.0 in Gemma 2; 0: off
+OPTIONAL.model.logits_bias = False  # prediction_head="bert": a bias of the logits without model.use_bias (ModernBERT)
 
 _SIZE_FIELDS = ("num_layers", "d_model", "num_heads", "num_kv_heads", "head_dim", "d_ff")
 TINY_SIZES = {field: get_config().model[field] for field in _SIZE_FIELDS}
