@@ -106,7 +106,8 @@ def get_config() -> ConfigDict:
     config.model.head_dim = 32  # width of one head
     config.model.d_ff = 256  # hidden width of the feed-forward block
     config.model.embedding_size = 0  # width of the embedding tables, projected to d_model; 0: d_model, not projected
-    config.model.mlp = "gated_gelu"  # or "gated_exact_gelu", "gated_silu", "relu", "silu"; "gelu" (tanh formula), "exact_gelu"
+    # Or "gated_silu", "silu", "relu"; "gelu" is the tanh formula, "exact_gelu" and "gated_exact_gelu" the exact one.
+    config.model.mlp = "gated_gelu"
     config.model.positions = "relative"  # T5's relative position bias; or "rope", "learned", "none"
     config.model.relative_num_buckets = 32  # positions="relative": buckets of distances
     config.model.relative_max_distance = 128  # positions="relative": tokens; longer distances share a bucket

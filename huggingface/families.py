@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from contract.errors import ConfigError
-from huggingface.decoders import GPT2, Llama
+from huggingface.decoders import GPT2, Llama, Qwen3
 from huggingface.encoder_decoders import T5, Bart
 from huggingface.encoders import (
     BertClassifier,
@@ -12,6 +12,7 @@ from huggingface.encoders import (
     BertPreTraining,
     ElectraMaskedLM,
     ElectraPreTraining,
+    ModernBertMaskedLM,
     RobertaClassifier,
     RobertaMaskedLM,
 )
@@ -31,9 +32,11 @@ FAMILIES: dict[str, Family] = {
         T5(),
         Bart(),
         Llama(),
+        Qwen3(),
         GPT2(),
         RobertaMaskedLM(),
         BertMaskedLM(),
+        ModernBertMaskedLM(),
         ElectraMaskedLM(),
         ElectraPreTraining(),
         BertPreTraining(),

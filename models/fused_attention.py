@@ -155,9 +155,7 @@ def splash_attention(
     return jnp.where(has_keys_BxQ[:, None, :, None], output_BxHxQxK[:, :, :Q], 0)
 
 
-def _splash_kernel(
-    mask: masks.MultiHeadMask, block_q: int, block_s: int, cap: float
-) -> splash.SplashAttentionKernel:
+def _splash_kernel(mask: masks.MultiHeadMask, block_q: int, block_s: int, cap: float) -> splash.SplashAttentionKernel:
     """Returns the kernel for one row. mask: a mask for each head. cap: of a soft-cap; 0: none."""
     sizes = splash.BlockSizes(**_block_sizes(splash.BlockSizes, block_q, block_s))
     kernel = splash.make_splash_mha(

@@ -65,12 +65,18 @@ def names_there(there: ModelConfig, here: ModelConfig, names: Iterable[str], whe
 def layers_there(there: ModelConfig, here: ModelConfig, where: str) -> np.ndarray:
     """Returns, for each layer of a stack here, the layer of the model `there` that it starts as: int [num_layers].
 
-    Raises ConfigError unless the stack here is a whole number of those there.
+    Raises ConfigError unless the stack here is a whole number of those there, and where the copies of a layer would be
+    local and global ones.
     """
     if here.num_layers % there.num_layers:
         raise ConfigError(
             f"{where}: model.num_layers={here.num_layers} must be a multiple of {there.num_layers}, the layers there, "
             "which are repeated"
+        )
+    if here.num_layers != there.num_layers and there.num_layers % there.global_every:
+        raise ConfigError(
+            f"{where}: model.num_layers={here.num_layers} repeats the {there.num_layers} layers there, which are not a "
+            f"multiple of model.global_every={there.global_every}: local layers would become global ones"
         )
     return np.arange(here.num_layers) % there.num_layers
 
@@ -93,6 +99,7 @@ def describe_conversions(there: ModelConfig, here: ModelConfig, annealing_steps:
         is_longer = here.max_length > there.max_length
         used = f"repeated to {here.max_length}" if is_longer else f"the first {here.max_length} are copied"
         lines.append(f"there are {there.max_length} learned positions: {used}")
-    if here.positions == there.positions == "rope" and there.rope_theta != here.rope_theta:
-        lines.append(f"model.rope_theta is {here.rope_theta:g} in place of {there.rope_theta:g}")
+    for field in ("rope_theta", "local_rope_theta") if here.positions == there.positions == "rope" else ():
+        if getattr(there, field) != getattr(here, field):
+            lines.append(f"model.{field} is {getattr(here, field):g} in place of {getattr(there, field):g}")
     return lines

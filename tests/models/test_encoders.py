@@ -55,7 +55,7 @@ def capped(x, cap):
 
 @pytest.mark.parametrize("changes", [{}, dict(qk_norm=True, attention_softcap=0.3, logits_softcap=0.7)])
 def test_modern_bert(changes):
-    """Layers 0 and 3 attend to the whole text with one base of wavelengths, 1 and 2 to their neighbours with another."""
+    """Layers 0 and 3 attend to the whole text with one base of wavelengths, 1 and 2 to neighbours with another."""
     config = tiny.config(**MODERN_BERT | changes)
     p, mask = parameters(config), attention_mask(SEGMENTS, SEGMENTS, causal=False)
     embedding = p["token_embedder"]["embedding"]
