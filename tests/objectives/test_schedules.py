@@ -232,7 +232,7 @@ INVALID |= {
         phases_of(phase_steps=(11, 3)),
         r"objective.phase_steps=\(11, 3\) must be the first steps of",
     ),
-    "no phases": (phases_of(phase_steps=()), r"objective.phase_steps=\(\) must be the first steps of later phases"),
+    "no phases": (phases_of(phase_steps=()), r"objective.phase_steps=\(\) must be the first steps of the phases"),
     "a phase after the run": (
         phases_of(phase_steps=(3, 21)),
         "objective.phase_steps=21 must be train.steps=20",
