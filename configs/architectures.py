@@ -16,8 +16,8 @@ exact one in fairseq (RoBERTa, BART). Hugging Face's BERT and ELECTRA have the e
 | RoBERTa base, large | 124.7M, 355.4M | 50265, 512 positions |
 | ELECTRA small; base, large (no head, no sentence types) | 13.5M; as BERT | 30522, 512 positions |
 | ModernBERT base, large | 149.7M, 395.9M | 50368 |
-| Ettin 17m, 32m, 68m, 150m, 400m, 1b | 16.9M, 32.0M, 68.5M, 149.7M, 395.9M, 1.03B | 50368 |
-| mmBERT small, base | 140.8M, 307.5M | 256000 |
+| Ettin 17m, 32m, 68m, 150m, 400m, 1b | 16.9M, 32.1M, 68.5M, 149.7M, 395.9M, 1.03B | 50368 |
+| mmBERT small, base | 140.9M, 307.8M | 256000 |
 | NeoBERT base | 245.1M | 30522 |
 | BART base, large | 139.4M, 406.3M | 50265, 1024 positions |
 | GPT-2 small, medium, large, xl | 124.4M, 354.8M, 774.0M, 1.558B | 50257, 1024 positions |

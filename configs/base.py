@@ -36,11 +36,6 @@ def get_config() -> ConfigDict:
     # Several corpora in one run: a table of `corpus(...)`, by name, whose fields replace those above. Empty: the one
     # corpus of the fields above. See docs/data.md and configs/multitask.py.
     config.data.sources = ConfigDict()
-    # How the rates of several corpora follow from their weights: "weight"; or "num_examples" (seqio's
-    # rate_num_examples): weight * min(n, rates_maximum)^(1 / rates_temperature) for n training documents.
-    config.data.rates = "weight"
-    config.data.rates_maximum = 0  # "num_examples": T5's K, the artificial limit of documents; 0: no limit
-    config.data.rates_temperature = 1.0  # "num_examples": T; 1: in proportion to n, large: nearly equal rates
     config.data.mix_by = "example"  # what rates are shares of: "example" or raw "token", as objective.mix_by
     # "byte", or the path of a SentencePiece .model file or of a Hugging Face tokenizer.json (docs/tokenizers.md).
     config.data.tokenizer = "byte"
@@ -105,7 +100,6 @@ def get_config() -> ConfigDict:
     config.model.num_kv_heads = 4  # key/value heads; fewer than num_heads: grouped-query attention
     config.model.head_dim = 32  # width of one head
     config.model.d_ff = 256  # hidden width of the feed-forward block
-    config.model.embedding_size = 0  # width of the embedding tables, projected to d_model; 0: d_model, not projected
     # Or "gated_silu", "silu", "relu"; "gelu" is the tanh formula, "exact_gelu" and "gated_exact_gelu" the exact one.
     config.model.mlp = "gated_gelu"
     config.model.positions = "relative"  # T5's relative position bias; or "rope", "learned", "none"
@@ -115,16 +109,11 @@ def get_config() -> ConfigDict:
     # positions="learned": rows of the table, one for each position of a row; 0: as many as the longest row has. An
     # encoder-decoder has a table for each stack (BART), and one for both with share_stacks.
     config.model.max_length = 0
-    # positions="learned" or "rope", decoder-only: whether each position also has the position of the token that it
-    # predicts, for texts in another order (configs/sigma_gpt.py). There is then one more learned position.
-    config.model.target_positions = False
     config.model.norm = "rms"  # RMSNorm, or "layer": LayerNorm
     config.model.norm_position = "pre"  # pre-norm, or "post": post-norm
     config.model.norm_epsilon = 1e-6  # added under the square root
     config.model.use_bias = False  # in dense layers, LayerNorm and the "bert" prediction head
     config.model.tie_embeddings = False  # whether the output table is the input table
-    # Whether the encoder has the decoder's layers, but for cross-attention: T5's "encoder-decoder, shared".
-    config.model.share_stacks = False
     config.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the logits by sqrt(d_model)
     config.model.scale_attention = False  # divide scores by sqrt(head_dim); T5 scales the initial query kernel instead
     # Rows of the tables of tokens. 0: the number of ids, rounded up to a multiple of 128, so that mesh axes divide it.
@@ -133,8 +122,6 @@ def get_config() -> ConfigDict:
     # BERT: a norm right after the embeddings; one for each stack of an encoder-decoder (BART).
     config.model.embedding_norm = False
     config.model.prediction_head = "linear"  # or "bert": dense, the activation of mlp, norm, then the output table
-    # Sentence types (BERT's A and B). nsp and sop always have 2; other objectives need 2 to start from their runs.
-    config.model.num_token_types = 0
     # "t5"; "normal": N(0, initializer_range) for every matrix; "gpt2": the same, except for the output kernels of
     # attention and MLP, which have a standard deviation of initializer_range / sqrt(2 num_layers).
     config.model.initializer = "t5"
@@ -220,6 +207,12 @@ def get_config() -> ConfigDict:
 # Fields that most runs leave off. `get_config` has them too.
 OPTIONAL = ConfigDict(dict(data=dict(filters=dict()), model=dict()))
 
+# How the rates of several corpora follow from their weights: "weight"; or "num_examples" (seqio's
+# rate_num_examples): weight * min(n, rates_maximum)^(1 / rates_temperature) for n training documents.
+OPTIONAL.data.rates = "weight"
+OPTIONAL.data.rates_maximum = 0  # "num_examples": T5's K, the artificial limit of documents; 0: no limit
+OPTIONAL.data.rates_temperature = 1.0  # "num_examples": T; 1: in proportion to n, large: nearly equal rates
+
 # Documents that the token store leaves out, as in Gopher and C4 (data/sources/filters.py has the papers' values).
 # 0: off. A document with a prompt is prompt, space and text. The corpus' own held-out text (heldout_path) is never
 # filtered.
@@ -239,6 +232,14 @@ OPTIONAL.data.filters.max_tokens = 0  # greatest number of tokens, without EOS
 OPTIONAL.data.filters.remove_duplicates = "none"
 OPTIONAL.data.filters.jaccard = 0.8  # the least similarity of near-identical texts, as sets of 5-grams of words
 
+OPTIONAL.model.embedding_size = 0  # width of the embedding tables, projected to d_model; 0: d_model, not projected
+# Whether the encoder has the decoder's layers, but for cross-attention: T5's "encoder-decoder, shared".
+OPTIONAL.model.share_stacks = False
+# Sentence types (BERT's A and B). nsp and sop always have 2; other objectives need 2 to start from their runs.
+OPTIONAL.model.num_token_types = 0
+# positions="learned" or "rope", decoder-only: whether each position also has the position of the token that it
+# predicts, for texts in another order (configs/sigma_gpt.py). There is then one more learned position.
+OPTIONAL.model.target_positions = False
 OPTIONAL.model.global_every = 1  # every n-th layer, from the first on, attends to the whole text, the others locally
 OPTIONAL.model.local_distance = 64  # global_every above 1: positions to each side that a local layer attends to
 OPTIONAL.model.local_rope_theta = 10000.0  # global_every above 1, positions="rope": rope_theta of the local layers

@@ -196,9 +196,7 @@ class Stack(nnx.Module):
             cross_attention_fn = make_attention_fn(
                 config, segment_ids_BxL, encoder_segment_ids_BxE, causal=False, query_offset=query_offset
             )
-        local = None
-        if config.global_every > 1:
-            local = self._local(positions_BxL, key_segment_ids_BxS, query_offset)
+        local = self._local(positions_BxL, key_segment_ids_BxS, query_offset) if config.global_every > 1 else None
         return AttentionContext(attention_fn, angles, cross_attention_fn, cache_index, local)
 
     def _local(self, positions_BxL: Array, key_segment_ids_BxS: Array, query_offset: Array | None) -> LocalAttention:
