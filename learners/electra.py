@@ -176,7 +176,8 @@ class ElectraLearner(Learner):
         own = {name: transformer[name] for name in params["transformer"]}
         if self.objective.embedding_sharing != "gdes":
             return params | {"transformer": own}
-        embeddings = {name: leaves for name, leaves in own.items() if name in SHARED}
+        # Copies: a train step donates its state, in which no two leaves may be one array.
+        embeddings = {name: jax.tree.map(jnp.copy, leaves) for name, leaves in own.items() if name in SHARED}
         differences = {name: jax.tree.map(jnp.zeros_like, own[name]) for name in _TABLES if name in own}
         return params | {"transformer": own | differences, "generator": params["generator"] | embeddings}
 
