@@ -20,7 +20,9 @@ MEASURES = 3
 # name -> the spread of each variant between seeds, the baseline's first; the differences of the others from it.
 SETTINGS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "equal spreads": ((1, 1, 1, 1, 1), (0, 0, 0, 0)),
+    "one spread of 3.2": ((1, 1, 1, 1, 10**0.5), (0, 0, 0, 0)),  # ten times the variance
     "spreads of 1 and 3": ((1, 3, 1, 3, 1), (0, 0, 0, 0)),
+    "spread of the baseline of 3.2": ((10**0.5, 1, 1, 1, 1), (0, 0, 0, 0)),
     "spread of the baseline of 5": ((5, 1, 1, 1, 1), (0, 0, 0, 0)),
     "a difference of 2 spreads": ((1, 1, 1, 1, 1), (2, 0, 0, 0)),  # in the first measure
 }

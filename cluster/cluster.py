@@ -119,6 +119,25 @@ class Cluster:
         if error is not None:
             raise error
 
+    @contextlib.contextmanager
+    def process_zero_first(self) -> Iterator[None]:
+        """Runs the block in process 0, and then in the others at once, also if process 0 raises an error in it.
+
+        For what process 0 makes and the others find, such as a token store in a shared folder. All processes must
+        enter the same blocks in the same order. After ten seconds the others print that they wait.
+        """
+        if not jax.distributed.is_initialized():
+            yield
+            return
+        client, name = key_value_store(), f"cloze/turns/{next(_exchanges)}"
+        if jax.process_index() > 0:
+            _wait_for(client, name, f"process {jax.process_index()} waits for process 0, which opens the corpus")
+        try:
+            yield
+        finally:
+            if jax.process_index() == 0:
+                client.key_value_set(name, "done")
+
     def _compare(self, values: Mapping[str, Any], error: Exception | None) -> None:
         """Raises ConfigError if values differ, or another process alone has an error; arguments as in `check_equal`."""
         line = None if error is None else " ".join(str(error).split())
@@ -130,6 +149,17 @@ class Cluster:
             return  # it is raised as it is
         if message := describe_difference(reports):
             raise ConfigError(message) from error
+
+
+def _wait_for(client: Any, name: str, message: str) -> None:
+    """Waits until `name` is in the key-value store; prints `message` to standard error after ten seconds."""
+    try:
+        client.blocking_key_value_get(name, 10_000)
+    except jax.errors.JaxRuntimeError as error:
+        if "DEADLINE_EXCEEDED" not in str(error):
+            raise
+        print(message, file=sys.stderr, flush=True)
+        client.blocking_key_value_get(name, _EXCHANGE_MILLISECONDS)
 
 
 def _join(
@@ -197,6 +227,29 @@ def describes_several_processes(environment: Mapping[str, str]) -> bool:
     sizes = [environment.get(name, "1") for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")]
     several_hosts = "," in environment.get("TPU_WORKER_HOSTNAMES", "")
     return several_hosts or any(size.isdecimal() and int(size) > 1 for size in sizes)
+
+
+def unjoined_warnings(environment: Mapping[str, str]) -> list[str]:
+    """Returns a warning if this process is alone, but a variable that JAX reads is one of a process among several.
+
+    TPU slices with one host each, TPU processes with addresses of their own, and the indexed jobs of Kubernetes: JAX
+    joins these (with the package `kubernetes`), and `Cluster.join` only where it is asked to, because such variables
+    are set for single processes too.
+    """
+    if jax.process_count() > 1:
+        return []
+    slices = environment.get("MEGASCALE_NUM_SLICES", "1")
+    found = {
+        "MEGASCALE_NUM_SLICES": slices.isdecimal() and int(slices) > 1,
+        "TPU_PROCESS_ADDRESSES": "," in environment.get("TPU_PROCESS_ADDRESSES", ""),
+        "JOB_COMPLETION_INDEX": environment.get("JOB_COMPLETION_INDEX", "0") != "0",
+    }
+    return [
+        f"{name}={environment[name]} is of one process among several, but this run has one process: add --multi_host, "
+        "or --coordinator_address, --num_processes and --process_id, if it is a part of a larger run"
+        for name, is_set in found.items()
+        if is_set
+    ][:1]
 
 
 def local_gpus(environment: Mapping[str, str]) -> Sequence[int]:

@@ -8,6 +8,10 @@
 # The steps of the job then receive SIGTERM, so that the run saves a checkpoint and stops. Not srun: at SIGTERM it kills
 # its tasks.
 with_requeue() {
+  # Since SLURM 22.05 srun does not take the job's --cpus-per-task over.
+  if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then
+    export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+  fi
   local status=0 limit="" job="${SLURM_JOB_ID:-}"
   # The SLURM_JOB_ID of one task of an array names the whole array.
   if [[ -n ${SLURM_ARRAY_JOB_ID:-} ]]; then

@@ -2,11 +2,12 @@
 # launch/tpu_vm.sh NAME ZONE --config=configs/ul2.py:base --workdir=/mnt/disk/runs/ul2
 # Runs the same command on every host of a Cloud TPU VM slice. Each host needs the repository in ~/cloze. If
 # there are several hosts, all must mount the file system of the workdir, because all write to it.
+# PYTHON=python3.12, before the command, is the interpreter of the hosts' new virtual environments (default: python3).
 set -euo pipefail
 name=$1 zone=$2
 shift 2
 gcloud compute tpus tpu-vm ssh "$name" --zone="$zone" --worker=all --command="
   set -e
   cd ~/cloze
-  test -d .venv || { python3.11 -m venv .venv && .venv/bin/pip install -q -e '.[tpu]'; }
+  test -d .venv || { ${PYTHON:-python3} -m venv .venv && .venv/bin/pip install -q -e '.[tpu]'; }
   .venv/bin/python -m train.main --multi_host $(printf '%q ' "$@")"

@@ -6,6 +6,7 @@ from learners.electra import ElectraLearner
 from learners.future_summary import FutureSummaryLearner
 from learners.learner import Learner, LearnerSetup, TokenPredictionLearner
 from learners.multi_token_prediction import MultiTokenPredictionLearner
+from learners.next_latent import NextLatentLearner
 from learners.sentence_pairs import SentencePairsLearner
 from models.config import ModelConfig
 from objectives.mixture import Mixture
@@ -17,6 +18,7 @@ LEARNERS: dict[str, type[Learner]] = {
     "electra": ElectraLearner,
     "future_summary": FutureSummaryLearner,
     "multi_token_prediction": MultiTokenPredictionLearner,
+    "next_latent": NextLatentLearner,
     "sentence_pairs": SentencePairsLearner,
     "token_prediction": TokenPredictionLearner,
 }

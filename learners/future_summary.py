@@ -17,6 +17,7 @@ from objectives.losses.future_tokens import (
     ORDER_WINDOW,
     Ahead,
     future_bag_losses,
+    in_chunks,
     token_order_losses,
     tokens_ahead,
 )
@@ -82,17 +83,7 @@ class FutureSummaryLearner(Learner):
             logits_NxV = logits_product(hidden_BxCxD.reshape(-1, D).astype(self.model.dtype), kernel_DxV)
             return losses_of(logits_NxV.reshape(B, C, -1), ahead)
 
-        (_, L, _), C = hidden_BxLxD.shape, self.setup.loss.chunk_size
-        if not C or C >= L:
-            return losses(hidden_BxLxD, ahead)
-        recomputed = jax.checkpoint(losses)
-        return jnp.concatenate(
-            [
-                recomputed(hidden_BxLxD[:, i : i + C], Ahead(*(field[:, i : i + C] for field in ahead)))
-                for i in range(0, L, C)
-            ],
-            axis=1,
-        )
+        return in_chunks(losses, (hidden_BxLxD, ahead), self.setup.loss.chunk_size)
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         model = self.model

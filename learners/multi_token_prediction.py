@@ -17,6 +17,7 @@ from models.placement import placement
 from models.transformer import init_params
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossSums, ScoredTokens
+from objectives.losses.future_tokens import shifted
 from objectives.multi_token_prediction import MultiTokenPrediction
 
 
@@ -123,15 +124,9 @@ class MultiTokenPredictionLearner(Learner):
 
 def future_tokens(batch: Mapping[str, Array], num_future_tokens: int) -> FutureTokens:
     """Returns the fields of a batch (contract/batch.py) with which n = `num_future_tokens` tokens are predicted."""
-    segment_ids_BxT = batch["decoder_segment_ids"]
-    T = segment_ids_BxT.shape[1]
-
-    def ahead(field_BxT: Array, by: int) -> Array:
-        same_segment_BxT = (jnp.roll(segment_ids_BxT, -by, axis=1) == segment_ids_BxT) & (jnp.arange(T) < T - by)
-        return jnp.where(same_segment_BxT, jnp.roll(field_BxT, -by, axis=1), 0)
-
+    segment_ids, steps = batch["decoder_segment_ids"], range(num_future_tokens)
     names = ("decoder_input_tokens", "decoder_positions", "decoder_target_tokens", "decoder_loss_weights")
-    return FutureTokens(*(jnp.stack([ahead(batch[name], by) for by in range(num_future_tokens)]) for name in names))
+    return FutureTokens(*(jnp.stack([shifted(batch[name], segment_ids, by) for by in steps]) for name in names))
 
 
 def _concatenate_heads(x_NxBxT: Array) -> Array:

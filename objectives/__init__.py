@@ -21,6 +21,7 @@ from objectives.mixture import Mixture
 from objectives.mlm import MLM
 from objectives.mntp import MNTP
 from objectives.multi_token_prediction import MultiTokenPrediction
+from objectives.next_latent import NextLatent
 from objectives.nsp import NSP
 from objectives.objective import Denoiser, Objective, Schedule
 from objectives.pegasus import PEGASUS
@@ -51,6 +52,7 @@ OBJECTIVES = {
     "mlm": MLM,
     "mntp": MNTP,
     "multi_token_prediction": MultiTokenPrediction,
+    "next_latent": NextLatent,
     "nsp": NSP,
     "pegasus": PEGASUS,
     "prefix_lm": PrefixLM,

@@ -46,6 +46,8 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"(input|offset)_projection/kernel", P("fsdp", "tensor")),
     # [D, D] or [D, E]
     (r"(prediction|discriminator)_head/dense/kernel", P("fsdp", "tensor")),
+    # [2 * D, D] or [D, D]
+    (r"latent_dynamics/dense_\d/kernel", P("fsdp", "tensor")),
     # [D, D]
     (r"pooler/dense/kernel", P("fsdp", "tensor")),
     # [D, C]

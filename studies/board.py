@@ -198,7 +198,14 @@ class StudyText:
         for found in (one.found for one in self.measures if not one.found.is_timed):
             kinds = {name: found.kind(pair) for name, pair in found.to_baseline.items()}
             beyond = [f"`{name}` {kind}" for name, kind in kinds.items() if kind in ("better", "worse")]
-            tests = [pair.corrected for pair in found.to_baseline.values() if pair.corrected is not None]
+            of_verdicts = ("better", "worse", "no significant difference")  # not of variants at a floor
+            pairs = [pair for name, pair in found.to_baseline.items() if kinds[name] in of_verdicts]
+            tests = [pair.corrected for pair in pairs if pair.corrected is not None]
+            floors: dict[str, list[str]] = {}
+            for name, floor in found.at_floor.items():
+                floors.setdefault(floor, []).append(f"`{name}`")
+            if not found.nothing_follows:
+                beyond += [f"{', '.join(names)} no better than {text(floor)}" for floor, names in floors.items()]
             said = f"nothing follows: {found.nothing_follows}" if found.nothing_follows else ""
             said = "each on its own objective: not compared" if found.is_own else said
             best = ", ".join(f"`{name}`" + " (baseline)" * (name == found.baseline) for name in _best(found))

@@ -21,6 +21,7 @@ from studies.analysis import (
 from studies.markdown import NONE, code, fields_text, large, number, probability, text, with_interval
 from studies.plot import draw_losses, import_pyplot
 from studies.results import Results
+from studies.statistics import MIN_SEEDS
 from studies.study import Variant
 from studies.tables import MeasureText, SweepText
 
@@ -118,7 +119,7 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
         )
     said += _joint_questions(results)
     if results.versions:
-        runs = "; ".join(f"code {text(code)}: {text(', '.join(names))}" for code, names in results.versions.items())
+        runs = "; ".join(f"code {text(code)}: {text(names)}" for code, names in _versions(results).items())
         said.append(f"**Mixed code: the runs do not share one version of the source code ({runs}).**")
     compared = [measure for measure in measures if measure.pairs and any(measure.values.values())]
     useless = [measure for measure in compared if measure.nothing_follows]
@@ -130,7 +131,9 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
         reasons = [f"{text(why)} in {', '.join(of)}" for why, of in names.items()]
         said.append(f"**{where}: {'; '.join(reasons)}.**")
     said.append(f"{complete} of {complete + len(results.problems)} runs are complete.")
-    if results.study.seeds < _USUAL_SEEDS:
+    if results.study.seeds < MIN_SEEDS:
+        said.append(f"With {results.study.seeds} seeds no means are tested: a test needs {MIN_SEEDS}.")
+    elif results.study.seeds < _USUAL_SEEDS:
         said.append(
             f"With {results.study.seeds} seeds, more than one in twenty studies without an effect has a verdict where "
             "the variants' spreads differ: docs/studies.md."
@@ -148,6 +151,18 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
     if ends := [variant for sweep in sweeps for variant in sweep.at_the_end()]:
         said.append(f"Chosen at the end of their sweep: {', '.join(ends)}.")
     return " ".join(said)
+
+
+def _versions(results: Results) -> dict[str, str]:
+    """Returns the code -> its runs; a variant whose runs all have one code is named once."""
+    every = collections.Counter(name.partition("-")[0] for names in results.versions.values() for name in names)
+    found = {}
+    for version, names in results.versions.items():
+        of_version = collections.Counter(name.partition("-")[0] for name in names)
+        whole = {variant for variant, count in of_version.items() if count == every[variant] > 1}
+        shown = [name for name in names if name.partition("-")[0] not in whole]
+        found[version] = ", ".join([*shown, *(f"all of {variant}" for variant in of_version if variant in whole)])
+    return found
 
 
 def _joint_questions(results: Results) -> list[str]:

@@ -44,6 +44,7 @@ class MeasureText:
         if spread := spread_between_seeds(self.found.values):
             return decimals_for(spread, 2)
         values = [abs(value) for found in self.found.values.values() for value in found.values()]
+        values += [abs(summarize_floor(floor).mean or 0.0) for floor in self.found.floors.values()]
         return decimals_for(max(values, default=0), 4)
 
     @property
@@ -105,7 +106,8 @@ class MeasureText:
                 remark = number(pair.mean, decimals, sign=True) + weak
             names[kind].append(f"`{variant}`" + f" ({remark})" * bool(remark))
         sizes = [pair.detectable for pair in found.to_baseline.values() if pair.detectable is not None]
-        detectable = f"about {number(max(sizes), decimals_for(max(sizes), 2))}" if sizes else NONE
+        shown = dict.fromkeys(number(size, decimals_for(size, 2)) for size in (min(sizes), max(sizes))) if sizes else ()
+        detectable = f"about {' to '.join(shown)}" if shown else NONE
         return [found.title, *(", ".join(of) or NONE for of in names.values()), detectable]
 
     def notes(self) -> str:

@@ -15,7 +15,7 @@ from tests.train.subprocesses import ROOT
 
 # A task that needs a moment to save after SIGTERM, and then ends with $STATUS; at the start it ends if $RUN is empty.
 SRUN = """#!/bin/bash
-echo "srun $@" >> "$LOG"
+echo "srun $@ with $SRUN_CPUS_PER_TASK cores" >> "$LOG"
 if [[ -z $RUN ]]; then exit "$STATUS"; fi
 trap 'sleep 0.5; echo saved >> "$LOG"; exit "$STATUS"' TERM
 echo $$ > "$LOG.pid"
@@ -51,6 +51,7 @@ def start(tmp_path):
             "LOG": str(tmp_path / "log"),
             "STATUS": str(status),
             "RUN": "waits" if waits else "",
+            "SLURM_CPUS_PER_TASK": "32",
         }
         if script == "study_slurm.sh":
             array = {"JOB_ID": 4711, "TASK_ID": 3, "TASK_MIN": 3, "TASK_MAX": 3, "TASK_COUNT": 1}
@@ -86,7 +87,7 @@ def test_the_time_limit_saves_and_queues_the_job_again(script, status, start, tm
 def test_a_run_that_ends_by_itself_is_not_queued_again(status, start, tmp_path):
     assert start("slurm.sh", status, waits=False).wait(30) == status
     [command] = (tmp_path / "log").read_text().splitlines()
-    assert command == "srun --kill-on-bad-exit=1 python -m train.main --config=x.py"
+    assert command == "srun --kill-on-bad-exit=1 python -m train.main --config=x.py with 32 cores"
 
 
 def test_pods_that_a_signal_stopped_are_started_again():

@@ -59,7 +59,8 @@ def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, consol
         with Cluster().check_equal():
             workdir.check_not_lost()
         checkpoints = stack.enter_context(workdir.checkpoints(keep=experiment.train.keep_checkpoints))
-        with Cluster().check_equal() as same_everywhere:
+        # Process 0 builds the token store, which the others find where data.cache_dir is shared.
+        with Cluster().check_equal() as same_everywhere, Cluster().process_zero_first():
             saved = workdir.config() if checkpoints.steps() else None
             experiment = resolve_memory(experiment, this_machine(), saved=saved)
             run = make_run(experiment, show_progress=console is None)

@@ -1,8 +1,11 @@
 """Prints the summary of a run, with warnings, before the first step."""
 
+import os
+
 import jax
 import numpy as np
 
+from cluster.cluster import unjoined_warnings
 from cluster.devices import accelerator_warnings
 from command.program import plural
 from data.tokenizers.base import appended_names
@@ -31,7 +34,12 @@ def print_summary(run: CompiledRun, display: Display, workdir: str) -> None:
         corpus_warnings += [of + line for line in (*skipped, *uncovered)]
         if run.experiment.data.near_duplicates == "keep":
             corpus_warnings += _trained_text_warnings(corpus)
-    for warning in (*run.experiment.warnings, *corpus_warnings, *accelerator_warnings()):
+    for warning in (
+        *run.experiment.warnings,
+        *corpus_warnings,
+        *accelerator_warnings(),
+        *unjoined_warnings(os.environ),
+    ):
         display.warn(warning)
 
 

@@ -1,5 +1,6 @@
-"""Losses of what comes after the next token: the order of the tokens ahead, and which tokens are ahead."""
+"""Losses of what comes after the next token: the order of the tokens ahead, and which they are; shifts of rows."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -30,6 +31,31 @@ def tokens_ahead(targets_BxL: jax.Array, segment_ids_BxL: jax.Array, *, first: i
     is_new_BxLxW = previous_BxLxW < jnp.arange(length)[:, None] + first - 1
     exists_BxLxW = inside_LxW & same_segment_BxLxW & (segment_ids_BxL[:, :, None] > 0)
     return Ahead(targets_BxL[:, places_LxW], is_new_BxLxW & exists_BxLxW)
+
+
+def shifted(x_BxLx: jax.Array, segment_ids_BxL: jax.Array, by: jax.Array | int) -> jax.Array:
+    """Returns x, [B, L, ...], shifted left by `by` positions within each segment; 0 after the segment's end."""
+    length = x_BxLx.shape[1]
+    same_segment_BxL = (jnp.roll(segment_ids_BxL, -by, axis=1) == segment_ids_BxL) & (jnp.arange(length) < length - by)
+    inside_BxLx = same_segment_BxL.reshape(same_segment_BxL.shape + (1,) * (x_BxLx.ndim - 2))
+    return jnp.where(inside_BxLx, jnp.roll(x_BxLx, -by, axis=1), 0)
+
+
+def in_chunks(losses: Callable[..., jax.Array], rows: tuple, chunk_size: int) -> jax.Array:
+    """Returns losses(*rows), float32 [B, L], of at most `chunk_size` positions at a time; 0: of all at once.
+
+    Each chunk is computed once more in the backward pass, so only one chunk's intermediate results are in memory.
+
+    losses: position by position. rows: trees of arrays [B, L, ...].
+    """
+    length = jax.tree.leaves(rows)[0].shape[1]
+    if not chunk_size or chunk_size >= length:
+        return losses(*rows)
+
+    def chunk(start: int) -> jax.Array:
+        return jax.checkpoint(losses)(*jax.tree.map(lambda x: x[:, start : start + chunk_size], rows))
+
+    return jnp.concatenate([chunk(start) for start in range(0, length, chunk_size)], axis=1)
 
 
 def _previous_place(tokens_BxL: jax.Array) -> jax.Array:

@@ -10,6 +10,7 @@ from cluster.cluster import (
     describe_difference,
     describes_several_processes,
     local_gpus,
+    unjoined_warnings,
 )
 from cluster.stopping import StopBarrier
 from contract.errors import ConfigError
@@ -65,6 +66,23 @@ def test_gpus_that_cannot_be_divided_are_an_error():
 )
 def test_clusters_that_describe_several_processes(environment, several):
     assert describes_several_processes(environment) == several
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        ({}, ""),
+        ({"MEGASCALE_NUM_SLICES": "1", "TPU_PROCESS_ADDRESSES": "one:8476", "JOB_COMPLETION_INDEX": "0"}, ""),
+        ({"MEGASCALE_NUM_SLICES": "2"}, "MEGASCALE_NUM_SLICES=2 is of one process among several"),
+        ({"TPU_PROCESS_ADDRESSES": "one:8476,two:8476"}, "TPU_PROCESS_ADDRESSES=one:8476,two:8476 is of"),
+        ({"JOB_COMPLETION_INDEX": "3", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "JOB_COMPLETION_INDEX=3 is of"),
+    ],
+)
+def test_one_process_in_the_environment_of_several_is_a_warning(environment, named):
+    """Process 0 of an indexed job cannot be distinguished from a job of one pod: the others warn."""
+    warnings = unjoined_warnings(environment)
+    assert len(warnings) == bool(named)
+    assert all(warning.startswith(named) and "--multi_host" in warning for warning in warnings)
 
 
 def test_some_of_the_values_that_describe_processes_are_an_error():
@@ -126,6 +144,19 @@ for stage in range(5):
     except (ConfigError, ZeroDivisionError) as error:
         lines.append(f"{type(error).__name__}: {error}")
 
+turns = []
+for fails in (False, True):
+    try:
+        with cluster.process_zero_first():
+            begin = time.time()
+            if me == 0:
+                time.sleep(0.5)
+                if fails:
+                    raise ConfigError("no corpus")
+    except ConfigError:
+        pass
+    turns.append([begin, time.time()])
+
 clock, reached = [0.0], []
 with StopBarrier(print, 1.0, clock=lambda: clock[0]) as barrier:
     for step in range(1, 41):
@@ -139,12 +170,12 @@ with StopBarrier(print, 1.0, clock=lambda: clock[0]) as barrier:
             barrier.restart()
             if what == "stop":
                 break
-print(json.dumps([lines, reached]))
+print(json.dumps([lines, reached, turns]))
 """
 
 
 @pytest.mark.slow
-def test_three_processes_compare_values_and_stop_at_the_same_step():
+def test_three_processes_compare_values_take_turns_and_stop_at_the_same_step():
     """Process 0's clock requests a checkpoint at step 20; 1 and 2 receive SIGTERM after 30 and 31 steps."""
     program = PROGRAM.replace("%PORT%", str(free_port()))
     first, second, third = run(program, devices=1, processes=3)
@@ -154,6 +185,8 @@ def test_three_processes_compare_values_and_stop_at_the_same_step():
     assert (
         first[0] == third[0] == ["", differs, f"ConfigError: process 1 ({host}): ZeroDivisionError: no rows", same, ""]
     )
+    for (_, end), *others in zip(first[2], second[2], third[2], strict=True):
+        assert all(begin > end - 0.2 for begin, _ in others)  # process 0 sleeps for half a second
     assert second[0] == ["", differs, "ZeroDivisionError: no rows", same, ""]
     assert first[1] == second[1] == third[1] == [[22, "save"], [32, "stop"]]
 

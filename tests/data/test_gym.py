@@ -102,6 +102,19 @@ def test_test_instances_are_different_and_sizes_that_have_too_few_are_refused(na
         list(make_task("selective_copy:length=8,copied=2,symbols=2").test())
 
 
+@pytest.mark.parametrize("facts", [5, 6, 7, 90])
+def test_chance_of_a_reversal_is_a_guess_among_the_answers_in_the_right_case(facts):
+    task = make_task(f"reversal:facts={facts}")
+    for kind in task.kinds:
+        answers = [answer for _, answer, of in task.test() if of == kind]
+        guesses = [1 / sum(other.isupper() == answer.isupper() for other in answers) for answer in answers]
+        assert task.chance == pytest.approx(sum(guesses) / len(guesses))
+
+
+def test_chance_of_mqar_is_a_guess_among_the_values_of_the_list():
+    assert make_task("mqar:pairs=4,queries=2").chance == 1 / (4 * 3)
+
+
 def test_facts_are_stated_in_one_order_or_in_both_and_asked_in_both():
     task = make_task("reversal:facts=6,ways=3")
     train, test = list(task.train()), list(task.test())

@@ -87,6 +87,7 @@ CASES = {
     "denominators": ("masked_diffusion:bernoulli", "encoder_only", {}, {"mesh__fsdp": 2}),
     "annealed attention": ("hybrid", "decoder_only", ANNEALED, {"mesh__fsdp": 2}),
     "multi_token_prediction": ("multi_token_prediction", "decoder_only", DROPOUT, WHOLE_BATCH),
+    "next_latent": ("next_latent", "decoder_only", {}, {"loss__chunk_size": 5, "mesh__fsdp": 2, "mesh__tensor": 2}),
     "electra": ("electra", "encoder_only", DROPOUT, WHOLE_BATCH),
     "sentence_pairs": ("nsp", "encoder_only", {}, {}),
     "classification": ("classification", "encoder_only", {}, {}),

@@ -190,3 +190,13 @@ def test_files_that_are_not_of_a_board_are_not_replaced(folder, tmp_path, monkey
         with pytest.raises(ConfigError, match=message):
             run(monkeypatch, out, folder)
     assert (tmp_path / "README.md").read_text() == "mine" and not [*(tmp_path / "mine").iterdir()]
+
+
+def test_variants_at_a_floor_are_named_and_their_p_is_not_that_of_a_verdict(tmp_path, monkeypatch):
+    folder = write_study(tmp_path / "studies" / "gym_facts", floor=1.7, floor_name="trigram")
+    page = run(monkeypatch, tmp_path / "board.md", folder)
+    # Losses: clm 2.1 and mlm 2.1 are worse than the floor, roll 1.6 is not shown to be better.
+    assert "| `loss` (lower) | nothing follows: no variant is better than trigram | none | – |" in page
+    folder = write_study(tmp_path / "studies" / "gym_other", floor=2.09, floor_name="trigram", baseline="roll")
+    page = run(monkeypatch, tmp_path / "other.md", folder)
+    assert "| `loss` (lower) | `roll` (baseline) | `clm`, `mlm` no better than trigram | – |" in page

@@ -9,6 +9,8 @@ import pytest
 
 from configs.studies.base import heldout_loss, probe, published, raw_tokens, study, success_rate, throughput, variant
 from contract.errors import ConfigError
+from studies import report as report_module
+from studies.analysis import analyse
 from studies.markdown import large, number, probability, text
 from studies.report import write_report
 from studies.results import Curve, Outcome, Results
@@ -346,3 +348,33 @@ def test_commands_repeat_the_measures_too():
         evaluate + "--config=configs/mlm.py",
         evaluate + "--probe=exact_match --order=once",
     ]
+
+
+def test_two_seeds_have_no_tests_and_the_report_says_so(tmp_path):
+    two = {"base": [2.0, 2.1], "good": [1.0, 1.1]}
+    written = write_report(make_results({"loss": two}, seeds=2), tmp_path).read_text()
+    assert "With 2 seeds no means are tested: a test needs 3." in written and "one in twenty" not in written
+
+
+def test_a_floor_is_shown_where_all_values_are_zero(tmp_path):
+    results = at_floor(make_results({"loss": {"base": [0.0] * 3, "good": [0.0] * 3}}), chance=0.025)
+    assert "| *chance* | 0.02500 | –" in write_report(results, tmp_path).read_text()
+
+
+def test_the_detectable_difference_of_each_pair_is_within_those_shown(tmp_path):
+    values = {"base": [0.60, 0.61, 0.62, 0.60], "good": [0.70, 0.71, 0.72, 0.69], "wild": [0.1, 0.9, 0.5, 0.2]}
+    results = make_results({"loss": values}, seeds=4)
+    sizes = [pair.detectable for pair in analyse(results)[0].to_baseline.values()]
+    assert f"| about {min(sizes):.3f} to {max(sizes):.2f} |" in write_report(results, tmp_path).read_text()
+
+
+def test_a_variant_whose_runs_have_one_code_is_named_once():
+    results = make_results({"loss": VALUES})
+    version = {"base": "a", "good": "b", "other": "b"}
+    runs = [dataclasses.replace(run, code=version[run.variant], measured_by="b") for run in results.outcomes]
+    runs[-1] = dataclasses.replace(runs[-1], code="c", measured_by="c")
+    said = report_module.headline(dataclasses.replace(results, outcomes=runs), [], [])
+    assert (
+        "(code a, measured by b: all of base; code b: other-seed0, other-seed1, all of good; code c: other-seed2)"
+        in said
+    )

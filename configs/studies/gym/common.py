@@ -1,6 +1,6 @@
 """What the studies of the gym have in common: one small model, and the share of exact answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from configs.studies.base import probe, raw_tokens, study, success_rate, variant
@@ -32,6 +32,7 @@ def gym_study(
     tokens: float = 2_000_000,
     measures: dict[str, dict] = SOLVED,
     published: Sequence[dict] = (),
+    overrides: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns a study of objectives on a task of configs/gym.
 
@@ -40,7 +41,7 @@ def gym_study(
       task: the config.
       objectives: its presets; the first is the baseline.
       tokens: that each run reads.
-      measures, published: as in `study`.
+      measures, published, overrides: as in `study`.
     """
     configs = {name: f"configs/gym/{task}.py:{name}" for name in objectives}
     return study(
@@ -50,7 +51,7 @@ def gym_study(
         variants={name: variant(config=config) for name, config in configs.items()},
         budget=raw_tokens(tokens),
         measures=measures,
-        overrides=SHORT_RUNS,
+        overrides=SHORT_RUNS | dict(overrides or {}),
         published=published,
         # What an objective brings with it: its layout, and rows of whole instances for answers alone.
         varies=("model.architecture", "data.documents", "data.bidirectional_inputs"),

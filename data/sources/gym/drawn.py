@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -98,6 +99,10 @@ class MQAR(DrawnTask):
 
     pairs: Annotated[int, "[2, 26]"] = 8
     queries: Annotated[int, "[1, 26]"] = 4
+
+    @property
+    def chance(self) -> float:
+        return 1 / math.perm(self.pairs, self.queries)  # of the values in the list
 
     def problem(self):
         if self.queries > self.pairs:

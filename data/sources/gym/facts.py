@@ -104,6 +104,10 @@ class Reversal(Task):
 
     kinds = ("forward", "backward")
 
+    @property
+    def chance(self) -> float:
+        return 2 / ((self.facts + 2) // 3 + (self.facts + 1) // 3)  # the case of the answer follows from the prompt
+
     def _facts(self) -> list[tuple[str, str]]:
         draws = random.Random(f"{self.seed} reversal")
         firsts, seconds = (names(draws, self.facts, self.letters, letters) for letters in (LOWER, UPPER))

@@ -121,6 +121,7 @@ FITS = {  # config -> the probes that fit, where it differs from its objective's
     "clm": "continuation exact_match minimal_pairs",
     "multi_token_prediction": "continuation exact_match minimal_pairs",
     "future_summary": "continuation exact_match minimal_pairs",
+    "next_latent": "continuation exact_match minimal_pairs",
     "reverse": "continuation exact_match minimal_pairs",
     "sigma_gpt": "continuation exact_match minimal_pairs",
     "hybrid": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
