@@ -164,15 +164,9 @@ def get_config() -> ConfigDict:
     config.optimizer.no_decay = ("norm", "bias", "embedd")  # regular expressions of parameter paths without decay
     config.optimizer.clip_norm = 1.0  # largest global norm of the gradients; 0: no clipping
 
-    config.train = ConfigDict()
     # Workdir of another run, whose newest checkpoint initializes the Transformer; or a Hugging Face folder. The model's
     # shape and the vocabulary are that folder's, but for fields of the command line (docs/chains.md).
     config.train.init_from = ""
-    # Vocabularies are compared by the texts of tokens. "equal": another vocabulary is refused. "by_token": the rows of
-    # tokens that both have are copied, and new tokens keep their initial values.
-    config.train.init_from_vocabulary = "equal"
-    # Where held-out text here is training text of init_from's run, held-out losses would be too low: "error", "allow".
-    config.train.init_from_overlap = "error"
     # The length of a run: updates, or passes over the training text. One of the two is 0. See run/corpus.py.
     config.train.steps = 600  # updates
     config.train.epochs = 0.0  # passes, such as 3.0 or 0.5; resolved to updates when the corpus is open
@@ -190,7 +184,6 @@ def get_config() -> ConfigDict:
     config.train.checkpoint_minutes = 0.0
     config.train.keep_checkpoints = 2  # the newest; the one with the lowest held-out loss is kept too
     config.train.max_nonfinite_updates = 5  # consecutive non-finite gradients after which the run stops
-    config.train.profile_steps = 0  # steps to trace, from the second on, into the workdir's tensorboard folder
     # Tools that show the metrics of metrics.jsonl: "tensorboard", "wandb" (Weights & Biases), "trackio"; () for none.
     config.train.trackers = ("tensorboard",)
     config.train.tracker_project = "cloze"  # wandb, trackio: the project; the run's name is its folder's with an id
@@ -205,7 +198,7 @@ def get_config() -> ConfigDict:
 
 
 # Fields that most runs leave off. `get_config` has them too.
-OPTIONAL = ConfigDict(dict(data=dict(filters=dict()), model=dict()))
+OPTIONAL = ConfigDict(dict(data=dict(filters=dict()), model=dict(), train=dict()))
 
 # How the rates of several corpora follow from their weights: "weight"; or "num_examples" (seqio's
 # rate_num_examples): weight * min(n, rates_maximum)^(1 / rates_temperature) for n training documents.
@@ -251,6 +244,13 @@ OPTIONAL.model.qk_norm = False  # a norm of each head's queries and keys, before
 OPTIONAL.model.attention_softcap = 0.0
 OPTIONAL.model.logits_softcap = 0.0  # the same for the logits, whose c is 30.0 in Gemma 2; 0: off
 OPTIONAL.model.logits_bias = False  # prediction_head="bert": a bias of the logits without model.use_bias (ModernBERT)
+
+# Vocabularies are compared by the texts of tokens. "equal": another vocabulary is refused. "by_token": the rows of
+# tokens that both have are copied, and new tokens keep their initial values.
+OPTIONAL.train.init_from_vocabulary = "equal"
+# Where held-out text here is training text of init_from's run, held-out losses would be too low: "error", "allow".
+OPTIONAL.train.init_from_overlap = "error"
+OPTIONAL.train.profile_steps = 0  # steps to trace, from the second on, into the workdir's tensorboard folder
 
 _SIZE_FIELDS = ("num_layers", "d_model", "num_heads", "num_kv_heads", "head_dim", "d_ff")
 TINY_SIZES = {field: get_config().model[field] for field in _SIZE_FIELDS}
