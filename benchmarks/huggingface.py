@@ -61,6 +61,16 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=24),
     ),
+    "qwen3": (
+        "Qwen3ForCausalLM",
+        dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=12, max_position_embeddings=24),
+    ),
+    "modernbert": (
+        "ModernBertForMaskedLM",
+        _ENCODER | dict(num_hidden_layers=5, local_attention=6, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+                        cls_token_id=0, sep_token_id=2),
+    ),
     "bart": (
         "BartForConditionalGeneration",
         dict(vocab_size=61, d_model=32, max_position_embeddings=24, decoder_start_token_id=2) | _BART | _IDS,

@@ -228,7 +228,7 @@ def field_descriptions() -> dict[str, str]:
     paragraph: list[str] = []  # the last one of the comment before a field
     for line in _BASE_CONFIG.read_text(encoding="utf-8").splitlines():
         comment = re.fullmatch(r"\s*#(.*)", line)
-        field = re.match(r"    config\.([\w.]+) = .*?(?:  # (.*))?$", line)
+        field = re.match(r"(?:    config|OPTIONAL)\.([\w.]+) = .*?(?:  # (.*))?$", line)
         if comment:
             paragraph = [*paragraph, comment[1].strip()] if comment[1].strip() else []
         else:

@@ -15,6 +15,10 @@ exact one in fairseq (RoBERTa, BART). Hugging Face's BERT and ELECTRA have the e
 | BERT base, large (no pooler, no sentence types) | 109.5M, 335.2M | 30522, 512 positions |
 | RoBERTa base, large | 124.7M, 355.4M | 50265, 512 positions |
 | ELECTRA small; base, large (no head, no sentence types) | 13.5M; as BERT | 30522, 512 positions |
+| ModernBERT base, large | 149.7M, 395.9M | 50368 |
+| Ettin 17m, 32m, 68m, 150m, 400m, 1b | 16.9M, 32.1M, 68.5M, 149.7M, 395.9M, 1.03B | 50368 |
+| mmBERT small, base | 140.9M, 307.8M | 256000 |
+| NeoBERT base | 245.1M | 30522 |
 | BART base, large | 139.4M, 406.3M | 50265, 1024 positions |
 | GPT-2 small, medium, large, xl | 124.4M, 354.8M, 774.0M, 1.558B | 50257, 1024 positions |
 | Llama 7b, 13b; Llama 2 70b | 6.738B, 13.016B; 68.977B | 32000 |
@@ -93,6 +97,37 @@ BERT = {name: _BERT | _size(**sizes) for name, sizes in _BERT_SIZES.items()}
 _ROBERTA = _BERT | dict(mlp="exact_gelu", norm_epsilon=1e-5)
 ROBERTA = {name: _ROBERTA | _size(**sizes) for name, sizes in _BERT_SIZES.items()}
 
+# ModernBERT (AnswerDotAI/ModernBERT), Ettin's encoders (JHU-CLSP/ettin-encoder-vs-decoder), mmBERT (JHU-CLSP/mmBERT):
+# pre-norm, no biases but that of the logits, and a norm of the embeddings in place of the first layer's. Two of three
+# layers attend to 64 positions to each side. The bases of the wavelengths are those of the training on rows of 1,024
+# tokens; released models, extended to rows of 8,192, have 160,000 in global layers, and Ettin and mmBERT in all.
+_MODERN_BERT = _BERT | dict(
+    positions="rope",
+    mlp="gated_exact_gelu",
+    norm_position="pre",
+    norm_epsilon=1e-5,
+    use_bias=False,
+    logits_bias=True,
+    first_attention_norm=False,
+    global_every=3,
+    local_distance=64,
+    dropout_rate=0.0,
+    initializer="gpt2",
+)
+_MODERN_BERT_SIZES = {
+    "ettin_17m": dict(num_layers=7, d_model=256, num_heads=4, d_ff=384),
+    "ettin_32m": dict(num_layers=10, d_model=384, num_heads=6, d_ff=576),
+    "ettin_68m": dict(num_layers=19, d_model=512, num_heads=8, d_ff=768),
+    "ettin_150m": dict(num_layers=22, d_model=768, num_heads=12, d_ff=1152),
+    "ettin_400m": dict(num_layers=28, d_model=1024, num_heads=16, d_ff=2624),
+    "ettin_1b": dict(num_layers=28, d_model=1792, num_heads=28, d_ff=3840),
+    "mmbert_small": dict(num_layers=22, d_model=384, num_heads=6, d_ff=1152),
+    "mmbert_base": dict(num_layers=22, d_model=768, num_heads=12, d_ff=1152),
+    "modernbert_base": dict(num_layers=22, d_model=768, num_heads=12, d_ff=1152),
+    "modernbert_large": dict(num_layers=28, d_model=1024, num_heads=16, d_ff=2624),
+}
+ENCODERS = {name: _MODERN_BERT | _size(**sizes) for name, sizes in _MODERN_BERT_SIZES.items()}
+
 # The discriminators: google-research/electra, and the small one as released.
 ELECTRA = {
     "small": _BERT | _size(num_layers=12, d_model=256, num_heads=4, d_ff=1024) | dict(embedding_size=128),
@@ -153,3 +188,8 @@ LLAMA = {
 # Llama 2's 7b and 13b have Llama's shapes. In its 70b eight query heads share each key/value head.
 _LLAMA2 = _LLAMA | dict(norm_epsilon=1e-5)
 LLAMA2 = {"70b": _LLAMA2 | _size(num_layers=80, d_model=8192, num_heads=64, d_ff=28672, num_kv_heads=8)}
+
+# chandar-lab/NeoBERT: Llama's blocks, read in both directions. Its initial values are uniform in [-0.02, 0.02], whose
+# standard deviation these have. Deviation: its logits have a bias.
+_NEOBERT = _LLAMA | dict(architecture="encoder_only", norm_epsilon=1e-5, initializer_range=0.0115)
+ENCODERS["neobert_base"] = _NEOBERT | _size(num_layers=28, d_model=768, num_heads=12, d_ff=2048)

@@ -13,11 +13,10 @@ from configs.sizes import DIAL, use_dial
 
 def get_config() -> ConfigDict:
     """Returns the defaults: a `tiny` T5 v1.1 encoder-decoder on the standard library's source text."""
-    config = ConfigDict()
+    config = OPTIONAL.copy_and_resolve_references()
     config.seed = 0  # of the initial parameters, the order of the data and every random draw in training
     config.precision = "float32"  # of the computation: "float32", "bfloat16", "float16"; parameters are always float32
 
-    config.data = ConfigDict()
     # The corpus: "stdlib" and "stdlib_functions" are the Python standard library's source text and its documented
     # functions; "gym": synthetic tasks (docs/gym.md). "text", "jsonl", "parquet", "array_record", "tfds" and "hf" read
     # data.path. See docs/data.md.
@@ -37,11 +36,6 @@ def get_config() -> ConfigDict:
     # Several corpora in one run: a table of `corpus(...)`, by name, whose fields replace those above. Empty: the one
     # corpus of the fields above. See docs/data.md and configs/multitask.py.
     config.data.sources = ConfigDict()
-    # How the rates of several corpora follow from their weights: "weight"; or "num_examples" (seqio's
-    # rate_num_examples): weight * min(n, rates_maximum)^(1 / rates_temperature) for n training documents.
-    config.data.rates = "weight"
-    config.data.rates_maximum = 0  # "num_examples": T5's K, the artificial limit of documents; 0: no limit
-    config.data.rates_temperature = 1.0  # "num_examples": T; 1: in proportion to n, large: nearly equal rates
     config.data.mix_by = "example"  # what rates are shares of: "example" or raw "token", as objective.mix_by
     # "byte", or the path of a SentencePiece .model file or of a Hugging Face tokenizer.json (docs/tokenizers.md).
     config.data.tokenizer = "byte"
@@ -96,28 +90,9 @@ def get_config() -> ConfigDict:
     # are counted at the start in both cases, and the held-out documents are the same. See data/windows/leak_guard.py.
     config.data.near_duplicates = "keep"
     config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids; or gs:// or s3://
-    # Documents that the token store leaves out, as in Gopher and C4 (data/sources/filters.py has the papers' values).
-    # 0: off. A document with a prompt is prompt, space and text. The corpus' own held-out text (heldout_path) is never
-    # filtered.
-    config.data.filters = ConfigDict()
-    config.data.filters.min_characters = 0  # least number of characters
-    config.data.filters.max_characters = 0  # greatest number of characters
-    config.data.filters.min_mean_word_length = 0.0  # least mean number of characters of words; white space ends a word
-    config.data.filters.max_mean_word_length = 0.0  # greatest mean number of characters of words
-    config.data.filters.max_symbol_fraction = 0.0  # greatest number of "#", and of ellipses, for each word
-    config.data.filters.min_punctuated_line_fraction = 0.0  # least share of lines that end in .!?"
-    config.data.filters.max_duplicate_line_fraction = 0.0  # greatest share of lines that repeat an earlier one
-    config.data.filters.max_duplicate_ngram_fraction = 0.0  # greatest share of characters in repeated 5-grams of words
-    config.data.filters.min_tokens = 0  # least number of tokens, without EOS
-    config.data.filters.max_tokens = 0  # greatest number of tokens, without EOS
-    # Copies of an earlier document that the store excludes: "none"; "exact", those with the same prompt, text and
-    # label; "near", near-identical ones too, by prompt and text together.
-    config.data.filters.remove_duplicates = "none"
-    config.data.filters.jaccard = 0.8  # the least similarity of near-identical texts, as sets of 5-grams of words
     config.data.reader_threads = 2  # threads that make batches
     config.data.prefetch_batches = 16  # batches made in advance; of small batches as many by each thread
 
-    config.model = ConfigDict()
     config.model.architecture = "encoder_decoder"  # or "decoder_only", "encoder_only"
     config.model.num_layers = 2  # of each stack: an encoder-decoder has twice as many
     config.model.d_model = 128  # width of the states between layers
@@ -125,8 +100,8 @@ def get_config() -> ConfigDict:
     config.model.num_kv_heads = 4  # key/value heads; fewer than num_heads: grouped-query attention
     config.model.head_dim = 32  # width of one head
     config.model.d_ff = 256  # hidden width of the feed-forward block
-    config.model.embedding_size = 0  # width of the embedding tables, projected to d_model; 0: d_model, not projected
-    config.model.mlp = "gated_gelu"  # or "gated_silu", "relu", "silu"; "gelu" (tanh formula), "exact_gelu"
+    # Or "gated_silu", "silu", "relu"; "gelu" is the tanh formula, "exact_gelu" and "gated_exact_gelu" the exact one.
+    config.model.mlp = "gated_gelu"
     config.model.positions = "relative"  # T5's relative position bias; or "rope", "learned", "none"
     config.model.relative_num_buckets = 32  # positions="relative": buckets of distances
     config.model.relative_max_distance = 128  # positions="relative": tokens; longer distances share a bucket
@@ -134,16 +109,11 @@ def get_config() -> ConfigDict:
     # positions="learned": rows of the table, one for each position of a row; 0: as many as the longest row has. An
     # encoder-decoder has a table for each stack (BART), and one for both with share_stacks.
     config.model.max_length = 0
-    # positions="learned" or "rope", decoder-only: whether each position also has the position of the token that it
-    # predicts, for texts in another order (configs/sigma_gpt.py). There is then one more learned position.
-    config.model.target_positions = False
     config.model.norm = "rms"  # RMSNorm, or "layer": LayerNorm
     config.model.norm_position = "pre"  # pre-norm, or "post": post-norm
     config.model.norm_epsilon = 1e-6  # added under the square root
     config.model.use_bias = False  # in dense layers, LayerNorm and the "bert" prediction head
     config.model.tie_embeddings = False  # whether the output table is the input table
-    # Whether the encoder has the decoder's layers, but for cross-attention: T5's "encoder-decoder, shared".
-    config.model.share_stacks = False
     config.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the logits by sqrt(d_model)
     config.model.scale_attention = False  # divide scores by sqrt(head_dim); T5 scales the initial query kernel instead
     # Rows of the tables of tokens. 0: the number of ids, rounded up to a multiple of 128, so that mesh axes divide it.
@@ -152,8 +122,6 @@ def get_config() -> ConfigDict:
     # BERT: a norm right after the embeddings; one for each stack of an encoder-decoder (BART).
     config.model.embedding_norm = False
     config.model.prediction_head = "linear"  # or "bert": dense, the activation of mlp, norm, then the output table
-    # Sentence types (BERT's A and B). nsp and sop always have 2; other objectives need 2 to start from their runs.
-    config.model.num_token_types = 0
     # "t5"; "normal": N(0, initializer_range) for every matrix; "gpt2": the same, except for the output kernels of
     # attention and MLP, which have a standard deviation of initializer_range / sqrt(2 num_layers).
     config.model.initializer = "t5"
@@ -210,15 +178,9 @@ def get_config() -> ConfigDict:
     config.optimizer.no_decay = ("norm", "bias", "embedd")  # regular expressions of parameter paths without decay
     config.optimizer.clip_norm = 1.0  # largest global norm of the gradients; 0: no clipping
 
-    config.train = ConfigDict()
     # Workdir of another run, whose newest checkpoint initializes the Transformer; or a Hugging Face folder. The model's
     # shape and the vocabulary are that folder's, but for fields of the command line (docs/chains.md).
     config.train.init_from = ""
-    # Vocabularies are compared by the texts of tokens. "equal": another vocabulary is refused. "by_token": the rows of
-    # tokens that both have are copied, and new tokens keep their initial values.
-    config.train.init_from_vocabulary = "equal"
-    # Where held-out text here is training text of init_from's run, held-out losses would be too low: "error", "allow".
-    config.train.init_from_overlap = "error"
     # The length of a run: updates, or passes over the training text. One of the two is 0. See run/corpus.py.
     config.train.steps = 600  # updates
     config.train.epochs = 0.0  # passes, such as 3.0 or 0.5; resolved to updates when the corpus is open
@@ -236,7 +198,6 @@ def get_config() -> ConfigDict:
     config.train.checkpoint_minutes = 0.0
     config.train.keep_checkpoints = 2  # the newest; the one with the lowest held-out loss is kept too
     config.train.max_nonfinite_updates = 5  # consecutive non-finite gradients after which the run stops
-    config.train.profile_steps = 0  # steps to trace, from the second on, into the workdir's tensorboard folder
     # Tools that show the metrics of metrics.jsonl: "tensorboard", "wandb" (Weights & Biases), "trackio"; () for none.
     config.train.trackers = ("tensorboard",)
     config.train.tracker_project = "cloze"  # wandb, trackio: the project; the run's name is its folder's with an id
@@ -249,6 +210,61 @@ def get_config() -> ConfigDict:
     config.mesh.tensor = 1  # devices with the same rows, each with a shard of the training state
     return config
 
+
+# Fields that most runs leave off. `get_config` has them too.
+OPTIONAL = ConfigDict(dict(data=dict(filters=dict()), model=dict(), train=dict()))
+
+# How the rates of several corpora follow from their weights: "weight"; or "num_examples" (seqio's
+# rate_num_examples): weight * min(n, rates_maximum)^(1 / rates_temperature) for n training documents.
+OPTIONAL.data.rates = "weight"
+OPTIONAL.data.rates_maximum = 0  # "num_examples": T5's K, the artificial limit of documents; 0: no limit
+OPTIONAL.data.rates_temperature = 1.0  # "num_examples": T; 1: in proportion to n, large: nearly equal rates
+
+# Documents that the token store leaves out, as in Gopher and C4 (data/sources/filters.py has the papers' values).
+# 0: off. A document with a prompt is prompt, space and text. The corpus' own held-out text (heldout_path) is never
+# filtered.
+
+OPTIONAL.data.filters.min_characters = 0  # least number of characters
+OPTIONAL.data.filters.max_characters = 0  # greatest number of characters
+OPTIONAL.data.filters.min_mean_word_length = 0.0  # least mean number of characters of words; white space ends a word
+OPTIONAL.data.filters.max_mean_word_length = 0.0  # greatest mean number of characters of words
+OPTIONAL.data.filters.max_symbol_fraction = 0.0  # greatest number of "#", and of ellipses, for each word
+OPTIONAL.data.filters.min_punctuated_line_fraction = 0.0  # least share of lines that end in .!?"
+OPTIONAL.data.filters.max_duplicate_line_fraction = 0.0  # greatest share of lines that repeat an earlier one
+OPTIONAL.data.filters.max_duplicate_ngram_fraction = 0.0  # greatest share of characters in repeated 5-grams of words
+OPTIONAL.data.filters.min_tokens = 0  # least number of tokens, without EOS
+OPTIONAL.data.filters.max_tokens = 0  # greatest number of tokens, without EOS
+# Copies of an earlier document that the store excludes: "none"; "exact", those with the same prompt, text and
+# label; "near", near-identical ones too, by prompt and text together.
+OPTIONAL.data.filters.remove_duplicates = "none"
+OPTIONAL.data.filters.jaccard = 0.8  # the least similarity of near-identical texts, as sets of 5-grams of words
+
+OPTIONAL.model.embedding_size = 0  # width of the embedding tables, projected to d_model; 0: d_model, not projected
+# Whether the encoder has the decoder's layers, but for cross-attention: T5's "encoder-decoder, shared".
+OPTIONAL.model.share_stacks = False
+# Sentence types (BERT's A and B). nsp and sop always have 2; other objectives need 2 to start from their runs.
+OPTIONAL.model.num_token_types = 0
+# positions="learned" or "rope", decoder-only: whether each position also has the position of the token that it
+# predicts, for texts in another order (configs/sigma_gpt.py). There is then one more learned position.
+OPTIONAL.model.target_positions = False
+OPTIONAL.model.global_every = 1  # every n-th layer, from the first on, attends to the whole text, the others locally
+OPTIONAL.model.local_distance = 64  # global_every above 1: positions to each side that a local layer attends to
+OPTIONAL.model.local_rope_theta = 10000.0  # global_every above 1, positions="rope": rope_theta of the local layers
+# Pre-norm: whether the first layer has a norm before its attention. False after a norm of embeddings (ModernBERT).
+OPTIONAL.model.first_attention_norm = True
+OPTIONAL.model.qk_norm = False  # a norm of each head's queries and keys, before their rotation (Qwen 3)
+# Scores become c * tanh(score / c) before the relative position bias and the softmax, as in Gemma 2, whose c is 50.0;
+# 0: off. See models/kernels.py for the kernels that compute it.
+OPTIONAL.model.attention_softcap = 0.0
+OPTIONAL.model.logits_softcap = 0.0  # the same for the logits, whose c is 30.0 in Gemma 2; 0: off
+OPTIONAL.model.logits_bias = False  # prediction_head="bert": a bias of the logits without model.use_bias (ModernBERT)
+
+# Vocabularies are compared by the texts of tokens. "equal": another vocabulary is refused. "by_token": the rows of
+# tokens that both have are copied, and new tokens keep their initial values.
+OPTIONAL.train.init_from_vocabulary = "equal"
+# Where held-out text here is training text of init_from's run, held-out losses would be too low: "error", "allow".
+OPTIONAL.train.init_from_overlap = "error"
+OPTIONAL.train.profile_steps = 0  # steps to trace, from the second on, into the workdir's tensorboard folder
 
 _SIZE_FIELDS = ("num_layers", "d_model", "num_heads", "num_kv_heads", "head_dim", "d_ff")
 TINY_SIZES = {field: get_config().model[field] for field in _SIZE_FIELDS}

@@ -1,11 +1,17 @@
 """ELECTRA (Clark et al. 2020): a small generator fills in masks, a discriminator detects replaced tokens.
 
     python -m train.main --config=configs/electra.py
+    python -m train.main --config=configs/electra.py:base,gdes
 
-Presets: tiny (default), small, base, large (the reference's). config.model is the discriminator. The generator has the
-same depth, and objective.generator_size times the width. The reported loss is the generator's, which is not comparable
-with the loss of an MLM of the discriminator's size. metrics.jsonl has the discriminator's metrics too. Deviation: Adam
-corrects the bias of its moments; the reference does not.
+Sizes: tiny (default), small, base, large (the reference's). Variants, by objective.embedding_sharing:
+  shared       default: generator and discriminator have one table of tokens (ELECTRA)
+  gdes         the discriminator's is the generator's plus a difference, and trains the difference alone (DeBERTaV3)
+  none         a table for each
+
+config.model is the discriminator. The generator has the same depth, and objective.generator_size times the width. The
+reported loss is the generator's, which is not comparable with the loss of an MLM of the discriminator's size.
+metrics.jsonl has the discriminator's metrics too. Deviations: Adam corrects the bias of its moments; the reference does
+not. DeBERTaV3 shares tokens so; here tables of positions and types follow the same rule, and all else is ELECTRA's.
 
 At tiny's learning rate, 2e-3, both models learn. At 4e-3 the generator is better, but the discriminator finds almost no
 replaced token.
@@ -20,25 +26,29 @@ from ml_collections import ConfigDict
 from configs import architectures, base, machines, mlm, recipes
 from configs.sizes import DIAL
 
+VARIANTS = {sharing: dict(embedding_sharing=sharing) for sharing in ("shared", "gdes", "none")}
+
 
 def get_config(preset: str = "tiny") -> ConfigDict:
     """Returns the experiment at a preset."""
+    size, variant = base.split_preset(preset, architectures.ELECTRA, VARIANTS)
     config = base.get_config()
     config.objective = ConfigDict(
         mlm.VARIANTS["bert"]
         | dict(name="electra", mask_token_rate=0.85, random_token_rate=0.0)
         | dict(generator_size=0.25, generator_weight=1.0, discriminator_weight=50.0, temperature=1.0)
+        | VARIANTS[variant]
     )
     config.loss.z_loss = 0.0
     config.model.update(architectures.TINY_ENCODER)
     config.optimizer.update(name="adamw", learning_rate=2e-3)
-    base.use_size(config, preset, architectures.ELECTRA)
-    if preset not in DIAL:
+    base.use_size(config, size, architectures.ELECTRA)
+    if size not in DIAL:
         recipes.use_bert_recipe(config)
-        config.objective.update({"base": {"generator_size": 1 / 3}, "large": {"mask_rate": 0.25}}.get(preset, {}))
-        config.data.inputs_length = 128 if preset == "small" else 512
-        config.optimizer.learning_rate = 5e-4 if preset == "small" else 2e-4
-        config.train.batch_size = {"small": 128, "base": 256, "large": 2048}[preset]
-        config.train.steps = {"small": 1_000_000, "base": 766_000, "large": 400_000}[preset]
-        machines.use_machine(config, preset, machines.BERT)
+        config.objective.update({"base": {"generator_size": 1 / 3}, "large": {"mask_rate": 0.25}}.get(size, {}))
+        config.data.inputs_length = 128 if size == "small" else 512
+        config.optimizer.learning_rate = 5e-4 if size == "small" else 2e-4
+        config.train.batch_size = {"small": 128, "base": 256, "large": 2048}[size]
+        config.train.steps = {"small": 1_000_000, "base": 766_000, "large": 400_000}[size]
+        machines.use_machine(config, size, machines.BERT)
     return config

@@ -4,7 +4,10 @@
     python -m train.main --config=configs/mlm.py:whole_word
     python -m train.main --config=configs/mlm.py:base,roberta
 
-Sizes: tiny (default: small BERT blocks with rotary positions), base, large (BERT). Variants:
+Sizes: tiny (default: small BERT blocks with rotary positions), base, large (BERT); modernbert_base, modernbert_large;
+ettin_17m, ettin_32m, ettin_68m, ettin_150m, ettin_400m, ettin_1b; mmbert_small, mmbert_base; neobert_base. Those from
+ModernBERT on have the rates of masks of their papers, by phases of the run (configs/recipes.py, with the deviations),
+unless a variant is given. Variants:
   bert         default: single tokens, exactly 15% of each text
   roberta      single tokens, 15% on average; at base and large also RoBERTa's shape, optimizer and batch size
   whole_word   BERT's whole-word masking
@@ -45,13 +48,19 @@ VARIANTS = {
 def get_config(preset: str = "tiny") -> ConfigDict:
     """Returns the experiment at a preset."""
     config = base.get_config()
-    size, variant = base.split_preset(preset, architectures.BERT, VARIANTS)
+    sizes = architectures.BERT | architectures.ENCODERS
+    size, variant = base.split_preset(preset, sizes, VARIANTS)
     config.objective = ConfigDict({"name": "mlm", **VARIANTS[variant]})
     config.loss.z_loss = 0.0
     config.model.update(architectures.TINY_ENCODER)
     config.optimizer.update(name="adamw", learning_rate=2e-3)
-    base.use_size(config, size, architectures.BERT)
-    if size not in DIAL:
+    base.use_size(config, size, sizes)
+    if size in architectures.ENCODERS:
+        recipes.use_encoder_recipe(config, size)
+        if preset != size:
+            config.objective = ConfigDict({"name": "mlm", **VARIANTS[variant]})
+        machines.use_machine(config, size, {})
+    elif size not in DIAL:
         recipes.use_bert_recipe(config)
         config.train.update(batch_size=256, steps=1_000_000)
         if variant == "roberta":

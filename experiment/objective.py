@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from contract.errors import ConfigError
@@ -11,26 +11,32 @@ from experiment.config import from_mapping
 from experiment.outside import find_objective
 from objectives import OBJECTIVES, Mixture, Objective, Schedule
 from objectives.mixture import MixtureStep, TableRow, Weight
-from objectives.objective import name_final
+from objectives.objective import Phases, name_later
 
 
 def with_steps(fields: Mapping[str, Any], steps: int) -> dict[str, Any]:
-    """Returns the fields of `config.objective` with begin_step and end_step in steps, those of denoisers too.
+    """Returns the fields of `config.objective` with the steps of schedules in steps, those of denoisers too.
 
     A float of at most 1 is a share of the run. steps: train.steps.
     """
 
     def resolved(values: Mapping[str, Any]) -> dict[str, Any]:
-        given = {name: values[name] for name in ("begin_step", "end_step") if isinstance(values.get(name), float)}
-        # NaN and infinity stay, and are refused as no integers.
-        given = {name: value for name, value in given.items() if math.isfinite(value)}
-        return {**values} | {name: round(value * (steps if value <= 1 else 1)) for name, value in given.items()}
+        given = {name: values[name] for name in ("begin_step", "end_step", "phase_steps") if name in values}
+        return {**values} | {name: _in_steps(value, steps) for name, value in given.items()}
 
     rows = fields.get("denoisers")
     if not isinstance(rows, Mapping):
         return resolved(fields)
     rows = {name: resolved(row) if isinstance(row, Mapping) else row for name, row in rows.items()}
     return resolved(fields) | {"denoisers": rows}
+
+
+def _in_steps(value: Any, steps: int) -> Any:
+    """Returns a step, or a tuple of steps, as whole numbers. NaN and infinity stay, and are refused as no integers."""
+    if isinstance(value, tuple | list):
+        return tuple(_in_steps(each, steps) for each in value)
+    is_number = isinstance(value, float) and math.isfinite(value)
+    return round(value * (steps if value <= 1 else 1)) if is_number else value
 
 
 def make_objective(fields: Mapping[str, Any], field: str = "objective", steps: int = 0) -> Objective | Mixture:
@@ -55,7 +61,7 @@ def make_schedule(fields: Mapping[str, Any], field: str = "objective", steps: in
     """Returns the schedule of the number fields of the objective that `make_objective` returns for these arguments.
 
     None where they are constant, and for a mixture, whose rows have their own. Raises ConfigError for a schedule of
-    nothing or of a field that is no number field of the examples, for final values without one, and for steps that are
+    nothing or of a field that is no number field of the examples, for later values without one, and for steps that are
     out of order.
     """
     fields = with_steps(fields, steps)
@@ -71,31 +77,35 @@ class ScheduleSteps:
     end_step: MixtureStep
 
 
+@dataclasses.dataclass(frozen=True)
+class PhaseSteps:
+    """Fields of `config.objective` of an objective with schedule="phases", besides its own and its `phase_` fields."""
+
+    phase_steps: tuple[MixtureStep, ...]
+
+
 def _with_schedule(cls: type[Objective], fields: Mapping[str, Any], field: str) -> tuple[Objective, Schedule | None]:
     """Returns the objective, with a schedule the one at its end, and the schedule."""
-    if not any(name in {"schedule", "begin_step", "end_step"} or str(name).startswith("final_") for name in fields):
+    if not any(str(name).startswith(("schedule", "begin_step", "end_step", "final_", "phase_")) for name in fields):
         return from_mapping(cls, fields, field), None
-    return _scheduled(cls, fields, field)
+    return (_phased if fields.get("schedule") == "phases" else _scheduled)(cls, fields, field)
 
 
 def _scheduled(cls: type[Objective], fields: Mapping[str, Any], field: str) -> tuple[Objective, Schedule | None]:
-    """The same for fields of which some are of a schedule."""
+    """The same for fields of which some are of a linear schedule."""
     finals = {name: value for name, value in fields.items() if str(name).startswith("final_")}
     steps = {name: fields[name] for name in ("begin_step", "end_step") if name in fields}
     own = {name: value for name, value in fields.items() if name not in {"schedule", *finals, *steps}}
     if (kind := fields.get("schedule", "constant")) not in ("constant", "linear"):
-        raise ConfigError(f"{field}.schedule={kind!r} must be one of 'constant', 'linear'")
+        raise ConfigError(f"{field}.schedule={kind!r} must be one of 'constant', 'linear', 'phases'")
+    if unread := [name for name in own if str(name).startswith("phase_")]:
+        raise ConfigError(f"{field}.{unread[0]} needs {field}.schedule='phases': set it, or remove {unread[0]}")
     initial = from_mapping(cls, own, field)
     if kind == "constant":
         if unread := [*finals, *steps]:
             raise ConfigError(f"{field}.{unread[0]} needs {field}.schedule='linear': set it, or remove {unread[0]}")
         return initial, None
-    choices = [f"final_{name}" for name in _number_fields(cls)]
-    others = [name for name in finals if name not in choices]
-    if others or not finals:
-        what = f"has {others[0]}" if others else "changes no field"
-        hint = f"it can have {', '.join(choices)}" if choices else f"{cls.__name__} has no number field of the examples"
-        raise ConfigError(f"{field}.schedule='linear' {what}: {hint}")
+    _check_changed(cls, finals, field, "linear", "final_")
     linear = from_mapping(ScheduleSteps, steps, field)
     if linear.begin_step > linear.end_step:
         raise ConfigError(f"{field}.begin_step={linear.begin_step} must be {field}.end_step={linear.end_step} or less")
@@ -103,8 +113,44 @@ def _scheduled(cls: type[Objective], fields: Mapping[str, Any], field: str) -> t
     try:
         final = from_mapping(cls, own | values, field)
     except ConfigError as error:
-        raise ConfigError(name_final(str(error), field, values)) from None
+        raise ConfigError(name_later(str(error), field, values, "final_")) from None
     return final, Schedule(initial, final, tuple(values), linear.begin_step, linear.end_step)
+
+
+def _phased(cls: type[Objective], fields: Mapping[str, Any], field: str) -> tuple[Objective, Schedule | None]:
+    """The same for fields of which some are of phases."""
+    given = {name: value for name, value in fields.items() if str(name).startswith("phase_")}
+    own = {name: value for name, value in fields.items() if name not in {"schedule", *given}}
+    initial = from_mapping(cls, own, field)
+    begins = from_mapping(PhaseSteps, {k: v for k, v in given.items() if k == "phase_steps"}, field).phase_steps
+    values = {name.removeprefix("phase_"): value for name, value in given.items() if name != "phase_steps"}
+    _check_changed(cls, [f"phase_{name}" for name in values], field, "phases", "phase_")
+    if not begins or list(begins) != sorted(begins):
+        raise ConfigError(
+            f"{field}.phase_steps={begins} must be the first steps of the phases after the first, in order"
+        )
+    for name, later in values.items():
+        if not isinstance(later, tuple | list) or len(later) != len(begins):
+            raise ConfigError(
+                f"{field}.phase_{name}={later!r} must have a value for each of the {len(begins)} phases that "
+                f"{field}.phase_steps begins"
+            )
+    try:
+        of_phases = [{name: later[k] for name, later in values.items()} for k in range(len(begins))]
+        *between, final = (from_mapping(cls, own | of_phase, field) for of_phase in of_phases)
+    except ConfigError as error:
+        raise ConfigError(name_later(str(error), field, values, "phase_")) from None
+    return final, Phases(initial, final, tuple(values), begins[0], begins[-1], tuple(between), tuple(begins))
+
+
+def _check_changed(cls: type[Objective], changed: Collection[str], field: str, kind: str, prefix: str) -> None:
+    """Raises ConfigError where a schedule changes nothing, or what is no number field. changed: with the prefix."""
+    choices = [f"{prefix}{name}" for name in _number_fields(cls)]
+    others = [name for name in changed if name not in choices]
+    if others or not changed:
+        what = f"has {others[0]}" if others else "changes no field"
+        hint = f"it can have {', '.join(choices)}" if choices else f"{cls.__name__} has no number field of the examples"
+        raise ConfigError(f"{field}.schedule={kind!r} {what}: {hint}")
 
 
 def _number_fields(cls: type[Objective]) -> list[str]:

@@ -136,7 +136,7 @@ def make_batch_specs(
     """
     data = sections.data
     for task in (task for task in tasks if task.schedule):
-        _check_end(task.field, task.schedule.end_step, sections)
+        _check_end(f"{task.field}.{task.schedule.end_field}", task.schedule.end_step, sections)
     make_spec = functools.partial(
         make_batch_spec,
         tasks,
@@ -163,22 +163,22 @@ def _ramp(mixture: Mixture, sections: ExperimentConfig) -> tuple[int, int] | Non
     """Returns the example numbers between which the mixture's weights change; None if the weights are constant."""
     if all(row.weight == row.final_weight for row in mixture.denoisers.values()):
         return None
-    _check_end("objective", mixture.end_step, sections)
+    _check_end("objective.end_step", mixture.end_step, sections)
     examples_per_step = sections.train.batch_size * sections.data.examples_per_row
     return mixture.begin_step * examples_per_step, mixture.end_step * examples_per_step
 
 
 def _check_end(field: str, end_step: int, sections: ExperimentConfig) -> None:
-    """Raises ConfigError for a schedule, of the config field `field`, that the run does not reach the end of."""
+    """Raises ConfigError for a schedule that the run does not reach the end of, which the config field `field` sets."""
     if sections.train.epochs:
         raise ConfigError(
-            f"train.epochs={sections.train.epochs} does not go with {field}.schedule='linear', whose begin_step and "
-            "end_step are steps: set train.steps instead, and train.epochs=0"
+            f"train.epochs={sections.train.epochs} does not go with {field}, which counts steps: set train.steps "
+            "instead, and train.epochs=0"
         )
     if end_step > sections.train.steps:
         raise ConfigError(
-            f"{field}.end_step={end_step} must be train.steps={sections.train.steps} or less, or the run would end "
-            "before the schedule's final values"
+            f"{field}={end_step} must be train.steps={sections.train.steps} or less, or the run would end before the "
+            "schedule's final values"
         )
 
 

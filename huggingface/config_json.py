@@ -31,6 +31,14 @@ _WITHOUT_EFFECT = """
     summary_use_proj
 """
 
+# The kinds of values of options, and the options with a null default whose values are not whole numbers, or that their
+# family checks.
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", list: "a list"}
+_ANY_TYPE = (
+    *("rope_scaling", "rope_parameters", "rope_theta", "layer_types", "scale_decoder_outputs", "dense_act_fn"),
+    *("is_gated_act", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
+)
+
 
 class Options:
     """The options of a config.json. An option that is absent or null has the default of its class in `transformers`.
@@ -39,7 +47,9 @@ class Options:
 
     aliases: other names of options -> their names (`attribute_map` of the configuration).
 
-    Raises ConfigError for an option that no class supports, such as quantization.
+    Raises ConfigError for an option that no class supports, such as quantization, and for an option of another type
+    than its default, such as a number in quotation marks. An option whose default is null is a whole number, but for
+    those of _ANY_TYPE.
     """
 
     def __init__(self, values: Mapping[str, Any], defaults: Mapping[str, Any], aliases: Mapping[str, str]):
@@ -48,6 +58,11 @@ class Options:
         for name in _EVERY_CLASS:
             if values.get(name):
                 raise ConfigError(f"config.json: {name} is not supported: only plain weights and the library's classes")
+        for name, default in defaults.items():
+            value, kind = self._values[name], type(default) if default is not None else int
+            is_other = type(value) is not kind and (kind, type(value)) != (float, int)
+            if is_other and value is not None and name not in _ANY_TYPE:
+                raise ConfigError(f"config.json: {name}={value!r} must be {_KINDS[kind]}")
 
     def __getitem__(self, name: str) -> Any:
         """Returns the value."""
@@ -67,7 +82,7 @@ class Options:
 
     def quotient(self, name: str, divisor: str) -> int:
         """Returns the value of `name` divided by that of `divisor`. Raises ConfigError if it is not whole."""
-        if self[name] % self[divisor]:
+        if self[divisor] < 1 or self[name] % self[divisor]:
             raise ConfigError(f"config.json: {divisor}={self[divisor]} must divide {name}={self[name]}")
         return self[name] // self[divisor]
 

@@ -49,8 +49,10 @@ _DEFAULT_CONFIGS = {
     "BertForPreTraining": "nsp.py",
     "RobertaForMaskedLM": "mlm.py:roberta",
     "ElectraForMaskedLM": "mlm.py",
+    "ModernBertForMaskedLM": "mlm.py:roberta",
     "GPT2LMHeadModel": "clm.py",
     "LlamaForCausalLM": "clm.py",
+    "Qwen3ForCausalLM": "clm.py",
 }
 # In the folder of the tokenizer's model.
 _TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")

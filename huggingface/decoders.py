@@ -1,4 +1,4 @@
-"""Decoders of `transformers`: GPT2LMHeadModel and LlamaForCausalLM."""
+"""Decoders of `transformers`: GPT2LMHeadModel, LlamaForCausalLM and Qwen3ForCausalLM."""
 
 import math
 from collections.abc import Mapping
@@ -149,6 +149,32 @@ class Llama(Family):
         return rows
 
 
+class Qwen3(Llama):
+    """Qwen3ForCausalLM: Llama with a norm of each head's queries and keys, without local layers."""
+
+    architecture = "Qwen3ForCausalLM"
+    model_type = "qwen3"
+    defaults: ClassVar = {name: value for name, value in Llama.defaults.items() if name != "mlp_bias"} | {
+        "vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32, "head_dim": 128,
+        "max_position_embeddings": 32768, "bos_token_id": None, "use_sliding_window": False, "sliding_window": 4096,
+        "max_window_layers": 28, "layer_types": None,
+    }  # fmt: skip
+    required: ClassVar = {"attention_bias": False, "partial_rotary_factor": 1.0, "use_sliding_window": False}
+    fields: ClassVar = Llama.fields | {"qk_norm": (True,)}
+
+    def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        if set(types := options["layer_types"] or ()) - {"full_attention"}:
+            raise ConfigError(f"config.json: layer_types={types} is not supported, only full_attention")
+        return super()._model_fields(options, tensors)
+
+    def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
+        rows = super().table(model, hf_config)
+        for letter, name in (("q", "query"), ("k", "key")):
+            theirs = f"model.layers.{{}}.self_attn.{letter}_norm"
+            rows += norm(theirs, f"transformer/decoder/layers/self_attention/{name}_norm", bias=False)
+        return rows
+
+
 def _rope_theta(options: Options) -> float:
     """Returns the base of the wavelengths.
 
@@ -157,11 +183,20 @@ def _rope_theta(options: Options) -> float:
     """
     scaling, parameters = options["rope_scaling"], options["rope_parameters"]
     for name, given in (("rope_scaling", scaling), ("rope_parameters", parameters)):
-        rope = given or {}
-        kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
-        if kind != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0:
-            raise ConfigError(f"config.json: {name}={given} is not supported, only rotary embeddings without scaling")
-    theta = (scaling or parameters or {}).get("rope_theta", options["rope_theta"])
+        require_plain_rope(name, given)
+    return rope_base((scaling or parameters or {}).get("rope_theta", options["rope_theta"]), "rope_theta")
+
+
+def require_plain_rope(name: str, given: Any) -> None:
+    """Raises ConfigError if the option `name` has another value than rotary embeddings without scaling."""
+    rope = given or {}
+    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
+    if kind != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0:
+        raise ConfigError(f"config.json: {name}={given} is not supported, only rotary embeddings without scaling")
+
+
+def rope_base(theta: Any, name: str) -> float:
+    """Returns the base of the wavelengths, the option `name`. Raises ConfigError if it is not a number above 0."""
     if type(theta) not in (int, float) or not 0 < theta < math.inf:
-        raise ConfigError(f"config.json: rope_theta={theta!r} must be a number above 0")
+        raise ConfigError(f"config.json: {name}={theta!r} must be a number above 0")
     return float(theta)

@@ -1,4 +1,4 @@
-"""Encoders of `transformers`: BERT, RoBERTa, and ELECTRA's generator and discriminator."""
+"""Encoders of `transformers`: BERT, RoBERTa, ELECTRA's generator and discriminator, and ModernBERT."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -7,8 +7,10 @@ import jax
 import numpy as np
 from jax import Array
 
+from contract.errors import ConfigError
 from contract.vocab import Vocab
 from huggingface.config_json import Options
+from huggingface.decoders import require_plain_rope, rope_base
 from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Tensor, holds, linear, norm
 from models.config import ModelConfig
 from models.heads import Classifier, DiscriminatorHead
@@ -257,3 +259,132 @@ class ElectraPreTraining(Electra):
     def head_rows(self, model: ModelConfig) -> list[Tensor]:
         rows = linear("discriminator_predictions.dense", "discriminator_head/dense", bias=True)
         return rows + linear("discriminator_predictions.dense_prediction", "discriminator_head/logits", bias=True)
+
+
+_GATED = {name: f"gated_{mlp}" for name, mlp in ACTIVATIONS.items() if mlp in ("gelu", "exact_gelu", "silu")}
+_GLOBAL, _LOCAL = "full_attention", "sliding_attention"  # entries of layer_types and of rope_parameters
+
+
+class ModernBertMaskedLM(Family):
+    """ModernBertForMaskedLM, of which Ettin's encoders and mmBERT are too: pre-norm, local layers between global ones.
+
+    Folders of releases before 5 have global_attn_every_n_layers, global_rope_theta and local_rope_theta in place of
+    layer_types and rope_parameters. Layer 0 has no norm before its attention.
+    """
+
+    architecture = "ModernBertForMaskedLM"
+    model_type = "modernbert"
+    prefix = "model."
+    defaults: ClassVar = {
+        "vocab_size": 50368, "hidden_size": 768, "intermediate_size": 1152, "num_hidden_layers": 22,
+        "num_attention_heads": 12, "hidden_activation": "gelu", "max_position_embeddings": 8192,
+        "initializer_range": 0.02, "norm_eps": 1e-5, "norm_bias": False, "pad_token_id": 50283,
+        "attention_bias": False, "attention_dropout": 0.0, "embedding_dropout": 0.0, "mlp_dropout": 0.0,
+        "mlp_bias": False, "decoder_bias": True, "classifier_bias": False, "classifier_activation": "gelu",
+        "local_attention": 128, "layer_types": None, "global_attn_every_n_layers": 3, "rope_parameters": None,
+        "rope_scaling": None, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "tie_word_embeddings": True,
+        # Without effect on the logits.
+        "bos_token_id": 50281, "eos_token_id": 50282, "cls_token_id": 50281, "sep_token_id": 50282,
+        "initializer_cutoff_factor": 2.0, "classifier_pooling": "cls", "classifier_dropout": 0.0,
+        "deterministic_flash_attn": False, "sparse_prediction": False, "sparse_pred_ignore_index": -100,
+        "reference_compile": False, "repad_logits_with_grad": False, "layer_norm_eps": 1e-5,
+        "position_embedding_type": "absolute",
+    }  # fmt: skip
+    required: ClassVar = {
+        "norm_bias": False, "attention_bias": False, "mlp_bias": False, "classifier_bias": False,
+    }  # fmt: skip
+    fields: ClassVar = holds(
+        architecture="encoder_only", positions="rope", norm="layer", norm_position="pre", use_bias=False,
+        mlp=("gated_exact_gelu", "gated_gelu", "gated_silu"), embedding_norm=True, prediction_head="bert",
+        first_attention_norm=False, num_token_types=0,
+    )  # fmt: skip
+    equal = ALL_HEADS
+    names: ClassVar = {
+        "vocab_size": "vocab_size", "num_layers": "num_hidden_layers", "d_model": "hidden_size",
+        "num_heads": "num_attention_heads", "num_kv_heads": "num_attention_heads", "d_ff": "intermediate_size",
+        "norm_epsilon": "norm_eps", "tie_embeddings": "tie_word_embeddings", "logits_bias": "decoder_bias",
+        "initializer_range": "initializer_range", "max_length": "max_position_embeddings",
+    }  # fmt: skip
+    free = ("global_every", "local_distance", "local_rope_theta", "logits_bias")
+    activation = ("hidden_activation", _GATED)
+    dropouts = ("attention_dropout", "embedding_dropout", "mlp_dropout")
+    unused = (r"model\.rotary_emb\.\w+", r"model\.layers\.\d+\.attn\.rotary_emb\.\w+")
+
+    def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        options.require("classifier_activation", options["hidden_activation"])
+        return {
+            "global_every": _global_every(options),
+            "local_distance": options["local_attention"] // 2,
+            "rope_theta": _theta(options, _GLOBAL, "global_rope_theta"),
+            "local_rope_theta": _theta(options, _LOCAL, "local_rope_theta"),
+            "initializer": "gpt2",
+        }
+
+    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
+        every, activation = model.global_every, next(name for name, mlp in _GATED.items() if mlp == model.mlp)
+        thetas = {_GLOBAL: model.rope_theta, _LOCAL: model.local_rope_theta}
+        return {
+            "classifier_activation": activation,
+            "local_attention": 2 * model.local_distance,
+            "layer_types": [_LOCAL if layer % every else _GLOBAL for layer in range(model.num_layers)],
+            "rope_parameters": {name: {"rope_type": "default", "rope_theta": base} for name, base in thetas.items()},
+            # Read by transformers 4.
+            "global_attn_every_n_layers": every,
+            "global_rope_theta": model.rope_theta,
+            "local_rope_theta": model.local_rope_theta,
+            "pad_token_id": vocab.pad,
+            "bos_token_id": vocab.cls,
+            "eos_token_id": vocab.sep,
+            "cls_token_id": vocab.cls,
+            "sep_token_id": vocab.sep,
+        }
+
+    def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
+        copies = ("decoder.weight",) if model.tie_embeddings else ()
+        words = "model.embeddings.tok_embeddings.weight"
+        rows = [Tensor(words, ("transformer/token_embedder/embedding",), copies=copies)]
+        rows += norm("model.embeddings.norm", "transformer/embedding_norm", bias=False)
+        ours, theirs = "transformer/encoder/layers", "model.layers.{}"
+        rows.append(Tensor(f"{theirs}.attn_norm.weight", (f"{ours}/self_attention_norm/scale",), first_layer=1))
+        for name, paths in (
+            ("attn.Wqkv", ("self_attention/query", "self_attention/key", "self_attention/value")),
+            ("attn.Wo", ("self_attention/out",)),
+            ("mlp.Wi", ("mlp/wi_0", "mlp/wi_1")),
+            ("mlp.Wo", ("mlp/wo",)),
+        ):
+            kernels = tuple(f"{ours}/{path}/kernel" for path in paths)
+            rows.append(Tensor(f"{theirs}.{name}.weight", kernels, transposed=True))
+        rows += norm(f"{theirs}.mlp_norm", f"{ours}/mlp_norm", bias=False)
+        rows += norm("model.final_norm", "transformer/encoder/final_norm", bias=False)
+        rows += linear("head.dense", "transformer/prediction_head/dense", bias=False)
+        rows += norm("head.norm", "transformer/prediction_head/norm", bias=False)
+        if model.logits_bias:
+            rows.append(Tensor("decoder.bias", ("transformer/prediction_head/bias",)))
+        if not model.tie_embeddings:
+            rows += linear("decoder", "transformer/logits_dense", bias=False)
+        return rows
+
+
+def _global_every(options: Options) -> int:
+    """Returns model.global_every. Raises ConfigError for layer_types in another order than every n-th layer global."""
+    types, num_layers = options["layer_types"], options["num_hidden_layers"]
+    if types is None:
+        return options["global_attn_every_n_layers"]
+    is_list = isinstance(types, list) and len(types) == num_layers and types[:1] == [_GLOBAL]
+    every = types.index(_GLOBAL, 1) if is_list and _GLOBAL in types[1:] else num_layers
+    if not is_list or types != [_LOCAL if layer % every else _GLOBAL for layer in range(num_layers)]:
+        raise ConfigError(
+            f"config.json: layer_types={types} is not supported, only one entry for each layer, of which every n-th is "
+            f"{_GLOBAL!r}, from the first on, and the others are {_LOCAL!r}"
+        )
+    return every
+
+
+def _theta(options: Options, kind: str, older: str) -> float:
+    """Returns the base of the wavelengths of the layers of a `kind`, or else the option `older`."""
+    parameters, name = options["rope_parameters"] or {}, "rope_parameters"
+    require_plain_rope("rope_scaling", options["rope_scaling"])
+    if not isinstance(parameters, dict):
+        raise ConfigError(f"config.json: {name}={parameters!r} is not supported, only an entry for each kind of layers")
+    require_plain_rope(f"{name}.{kind}", parameters.get(kind))
+    return rope_base((parameters.get(kind) or {}).get("rope_theta", options[older]), older)

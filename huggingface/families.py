@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax
+
 from contract.errors import ConfigError
-from huggingface.decoders import GPT2, Llama
+from huggingface.decoders import GPT2, Llama, Qwen3
 from huggingface.encoder_decoders import T5, Bart
 from huggingface.encoders import (
     BertClassifier,
@@ -12,6 +14,7 @@ from huggingface.encoders import (
     BertPreTraining,
     ElectraMaskedLM,
     ElectraPreTraining,
+    ModernBertMaskedLM,
     RobertaClassifier,
     RobertaMaskedLM,
 )
@@ -31,9 +34,11 @@ FAMILIES: dict[str, Family] = {
         T5(),
         Bart(),
         Llama(),
+        Qwen3(),
         GPT2(),
         RobertaMaskedLM(),
         BertMaskedLM(),
+        ModernBertMaskedLM(),
         ElectraMaskedLM(),
         ElectraPreTraining(),
         BertPreTraining(),
@@ -88,14 +93,18 @@ def family_of_model(model: ModelConfig) -> Family:
 def folders_of(learner: Learner, params: Params) -> dict[str, Folder]:
     """Returns what the folders of a run are written from, by name; the name is "" if the run has one folder.
 
-    A run of ELECTRA has two, "discriminator" and "generator". ElectraForMaskedLM can hold a generator with
-    model.mlp='exact_gelu' only; for others `Family.huggingface_config` of the folder "generator" raises ConfigError.
+    A run of ELECTRA has two, "discriminator" and "generator", each with whole tables, whatever they share in training.
+    ElectraForMaskedLM can hold a generator with model.mlp='exact_gelu' only; for others `Family.huggingface_config` of
+    the folder "generator" raises ConfigError.
 
     params: the learner's, or their shapes. Raises ConfigError for a learner without a language model, and as
     `family_of_model`.
     """
     if isinstance(learner, ElectraLearner):
-        discriminator = {name: params[name] for name in ("transformer", "discriminator_head")}
+        are_shapes = isinstance(jax.tree.leaves(params)[0], jax.ShapeDtypeStruct)
+        merged = learner.discriminator_params
+        transformer = jax.eval_shape(merged, params) if are_shapes else merged(params)
+        discriminator = {"transformer": transformer, "discriminator_head": params["discriminator_head"]}
         generator, transformer = learner.language_model(params)
         family = _family("ElectraForPreTraining", learner.discriminator)
         return {

@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 
 from contract.errors import ConfigError
+from contract.ranges import check_ranges
 from contract.vocab import Vocab
 from huggingface.config_json import Options
 from models.config import ModelConfig
@@ -62,6 +63,12 @@ _USUAL = {"embedding_norm": False, "prediction_head": "linear", "scale_attention
 _DERIVED = ("has_prefix", "one_segment", "predicts_tokens")  # fields of the model that are not fields of config.model
 
 
+def _defaults() -> dict[str, Any]:
+    """Returns the fields of config.model with a default in models/config.py: the model without the field."""
+    found = {field.name: field.default for field in dataclasses.fields(ModelConfig) if field.name not in _DERIVED}
+    return {name: default for name, default in found.items() if default is not dataclasses.MISSING}
+
+
 @dataclasses.dataclass(frozen=True)
 class Tensor:
     """One tensor of a folder, and the parameters that it holds.
@@ -75,6 +82,7 @@ class Tensor:
     extra_rows: int = 0  # rows before the parameter's: tables of positions that begin after a padding index
     copies: tuple[str, ...] = ()  # other names of the same tensor, for modules that share it
     is_repeated: bool = False  # whether a folder has the copies too, and the first name that is there counts
+    first_layer: int = 0  # the first layer with the tensor; the parameter of those before is 1, and nothing reads it
 
 
 def holds(**fields: Any) -> dict[str, tuple[Any, ...]]:
@@ -132,6 +140,7 @@ class Family(abc.ABC):
     start_option: ClassVar[str] = ""  # the option with the id that the decoder reads first; "" without a decoder
     dropouts: ClassVar[tuple[str, ...]]  # options that are rates of dropout; the first one is model.dropout_rate
     unused: ClassVar[tuple[str, ...]] = ()  # regular expressions of tensors that the class does not read
+    free: ClassVar[tuple[str, ...]] = ()  # fields of the model with a default that may have any value
 
     # From a folder
 
@@ -159,15 +168,17 @@ class Family(abc.ABC):
         if "head_dim" not in self.names:
             read["head_dim"] = options.quotient(self.names["d_model"], self.names["num_heads"])
         read["dropout_rate"] = float(options[self.dropouts[0]])
-        return _RARE_FIELDS | fixed | read | self._model_fields(options, self._named(tensors))
+        own = fixed | read | self._model_fields(options, self._named(tensors))
+        return _defaults() | _RARE_FIELDS | own
 
     def model(self, hf_config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], dtype: str) -> ModelConfig:
         """Returns the model of a folder, which computes in `dtype`. Raises ConfigError as `model_fields`."""
         fields = self.model_fields(hf_config, tensors) | MACHINE_FIELDS
         fields |= {"max_length": fields["max_length"] or 1, "dtype": dtype}
         try:
+            check_ranges(ModelConfig, dict.fromkeys(_DERIVED) | fields, "model")
             return ModelConfig(**fields, has_prefix=False, predicts_tokens=self.fields["predicts_tokens"][0])
-        except ValueError as error:
+        except (ValueError, ConfigError) as error:
             raise ConfigError(f"config.json: {error}") from error
 
     def notes(self, hf_config: Mapping[str, Any]) -> list[str]:
@@ -203,8 +214,7 @@ class Family(abc.ABC):
     def mismatches(self, model: ModelConfig) -> list[str]:
         """Returns a message for each field of `model` that the class cannot hold."""
         # A field that this class does not name, because it was added since, must have its default.
-        others = {f.name: (f.default,) for f in dataclasses.fields(model) if f.name not in _DERIVED}
-        others = {name: allowed for name, allowed in others.items() if allowed[0] is not dataclasses.MISSING}
+        others = {name: (default,) for name, default in _defaults().items() if name not in self.free}
         equal = {name: (value(model),) for name, value in self.equal.items()}
         found = []
         for name, allowed in (others | dict(self.fields) | equal).items():
@@ -283,7 +293,7 @@ def to_tensors(params: Params, table: Sequence[Tensor]) -> dict[str, np.ndarray]
     for row in table:
         arrays = np.concatenate([leaves[path] for path in row.paths], axis=-1)
         arrays = arrays if stacks_layers(row.paths[0]) else arrays[None]
-        for (name, *copies), array in zip(_names(row, len(arrays)), arrays, strict=True):
+        for (name, *copies), array in zip(_names(row, len(arrays)), arrays[row.first_layer :], strict=True):
             array = array.T if row.transposed else array
             array = np.pad(array, ((row.extra_rows, 0), *[(0, 0)] * (array.ndim - 1))) if row.extra_rows else array
             # In C order: safetensors writes an array's memory as it is, so a transposed view would be written wrongly.
@@ -312,7 +322,8 @@ def to_params(
     params = {}
     for row in table:
         shape = [expected[path][1:] if stacks_layers(path) else expected[path] for path in row.paths]
-        layers = [_parts(tensors, row, copies, shape) for copies in names[row]]
+        layers = [[np.ones(part, np.float32) for part in shape]] * row.first_layer
+        layers += [_parts(tensors, row, copies, shape) for copies in names[row]]
         for k, path in enumerate(row.paths):
             parts = [layer[k] for layer in layers]
             params[path] = np.stack(parts) if stacks_layers(path) else parts[0]
@@ -321,7 +332,8 @@ def to_params(
 
 def _names(row: Tensor, num_layers: int) -> list[tuple[str, ...]]:
     """Returns, for each of the row's tensors, its names: the first is its own, the others are those of its copies."""
-    return [tuple(name.format(layer) for name in (row.name, *row.copies)) for layer in range(num_layers)]
+    layers = range(row.first_layer, num_layers)
+    return [tuple(name.format(layer) for name in (row.name, *row.copies)) for layer in layers]
 
 
 def _check_names(

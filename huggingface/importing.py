@@ -227,7 +227,7 @@ def open_pair(path: str | os.PathLike, where: str) -> ElectraPair:
                 f"{where}: model.{name} of the generator is {getattr(generator.model, name)!r}, and next to this "
                 f"discriminator it must be {getattr(expected, name)!r}: all of its widths are smaller by one factor"
             )
-    return ElectraPair(generator, discriminator, where, fields, {"generator_size": size})
+    return ElectraPair(generator, discriminator, where, fields, {"generator_size": size, "embedding_sharing": "shared"})
 
 
 def num_own_sentinels(file: Path) -> int:

@@ -32,10 +32,11 @@ from objectives.losses.replaced_tokens import (
     sampling_keys,
 )
 
+_TEXT_FIELDS = ("target_tokens", "input_tokens", "segment_ids", "positions")  # of Texts, in its order
+_TABLES = ("token_embedder", "position_embedder", "token_type_embedder")
 # The modules that both models share, as in the reference, which shares the variable scope "electra/embeddings". Each
 # model has its own encoder, and its own projection between the embeddings and the encoder.
-_TEXT_FIELDS = ("target_tokens", "input_tokens", "segment_ids", "positions")  # of Texts, in its order
-SHARED = ("token_embedder", "position_embedder", "token_type_embedder", "embedding_norm")
+SHARED = (*_TABLES, "embedding_norm")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +54,8 @@ class ElectraLearner(Learner):
     in batches of any size, on any number of devices.
 
     Parameters: `transformer`, the discriminator's Transformer, shared embeddings included; `discriminator_head`;
-    `generator`, the rest of the generator's Transformer.
+    `generator`, the rest of the generator's Transformer. With embedding_sharing="gdes" or "none" the generator has
+    embeddings of its own; with "gdes" the tables of `transformer` are the differences from the generator's.
 
     model: has the discriminator's sizes, and an output head that the discriminator lacks.
     """
@@ -81,11 +83,12 @@ class ElectraLearner(Learner):
     def init_params(self, key: Array) -> Params:
         generator_key, discriminator_key, head_key = jax.random.split(key, 3)
         generator = init_params(self.generator, generator_key)
-        return {
-            "transformer": init_params(self.discriminator, discriminator_key),
-            "discriminator_head": init_module(DiscriminatorHead, self.discriminator, key=head_key),
-            "generator": {name: leaves for name, leaves in generator.items() if name not in SHARED},
-        }
+        if self.objective.embedding_sharing != "none":
+            generator = {name: leaves for name, leaves in generator.items() if name not in SHARED}
+        transformer = init_params(self.discriminator, discriminator_key)
+        head = init_module(DiscriminatorHead, self.discriminator, key=head_key)
+        params = {"transformer": transformer, "discriminator_head": head, "generator": generator}
+        return self.replace_transformer(params, transformer)
 
     def weights(self, batch: Batch) -> dict[str, Array]:
         return {
@@ -131,7 +134,7 @@ class ElectraLearner(Learner):
     def _discriminate(
         self, params: Params, batch: Batch, replaced_BxL: Array, dropout_key: Array | None
     ) -> ReplacedTokenSums:
-        discriminator = bind(self.discriminator, params["transformer"])
+        discriminator = bind(self.discriminator, self.discriminator_params(params))
         hidden_BxLxD = discriminator.hidden(batch, dropout_key=dropout_key)
         head = bind_module(DiscriminatorHead, self.discriminator, params=params["discriminator_head"])
         weights_BxL = (batch["encoder_segment_ids"] > 0).astype(jnp.float32)
@@ -144,20 +147,44 @@ class ElectraLearner(Learner):
         head = dense_flops(inputs_length, self.model.d_model, self.model.d_model + 1)
         return generator + hidden_flops(self.model, inputs_length, targets_length) + head
 
+    @property
+    def transformer_entries(self) -> tuple[str, ...]:
+        return ("transformer", "generator") if self.objective.embedding_sharing == "gdes" else ("transformer",)
+
+    def discriminator_params(self, params: Params) -> Params:
+        """Returns the parameters of the discriminator's Transformer. Its loss has no gradient for the generator's."""
+        transformer = params["transformer"]
+        if self.objective.embedding_sharing != "gdes":
+            return transformer
+        tables = {name: params["generator"][name] for name in _TABLES if name in transformer}
+        merged = jax.tree.map(
+            lambda table, difference: jax.lax.stop_gradient(table) + difference,
+            tables,
+            {name: transformer[name] for name in tables},
+        )
+        return transformer | merged
+
     def transformer(self, params: Params) -> Params:
         """Returns the discriminator's Transformer and a newly initialized output head, which is the same in every call.
 
         The discriminator has no output head, but `model`, from which fine-tuning starts, may have one.
         """
-        return init_params(self.model, jax.random.key(0)) | params["transformer"]
+        return init_params(self.model, jax.random.key(0)) | self.discriminator_params(params)
 
     def replace_transformer(self, params: Params, transformer: Params) -> Params:
-        return params | {"transformer": {name: transformer[name] for name in params["transformer"]}}
+        """With embedding_sharing="gdes" the generator gets its embeddings too, and the differences are 0."""
+        own = {name: transformer[name] for name in params["transformer"]}
+        if self.objective.embedding_sharing != "gdes":
+            return params | {"transformer": own}
+        # Copies: a train step donates its state, in which no two leaves may be one array.
+        embeddings = {name: jax.tree.map(jnp.copy, leaves) for name, leaves in own.items() if name in SHARED}
+        differences = {name: jax.tree.map(jnp.zeros_like, own[name]) for name in _TABLES if name in own}
+        return params | {"transformer": own | differences, "generator": params["generator"] | embeddings}
 
     def language_model(self, params: Params) -> tuple[ModelConfig, Params]:
         """Returns the generator."""
         shared = {name: leaves for name, leaves in params["transformer"].items() if name in SHARED}
-        return self.generator, shared | params["generator"]
+        return self.generator, shared | params["generator"]  # its own embeddings replace the discriminator's
 
 
 def generator_config(model: ModelConfig, size: float) -> ModelConfig:

@@ -145,6 +145,11 @@ class Learner(abc.ABC):
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         """Returns the FLOPs of the forward passes over one row of these lengths, counted as in models/flops.py."""
 
+    @property
+    def transformer_entries(self) -> tuple[str, ...]:
+        """The entries of the parameters that `transformer` reads."""
+        return ("transformer",)
+
     def transformer(self, params: Params) -> Params:
         """Returns the pre-trained Transformer in `params`, of `model`: the start of a fine-tuning run."""
         return params["transformer"]

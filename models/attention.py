@@ -15,7 +15,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Linear, bernoulli, linear_maps, model_dropout, split_key
+from models.layers import Linear, Norm, bernoulli, linear_maps, model_dropout, softcap, split_key
 from models.placement import target_platform
 from models.positions import Rotation, rotate
 
@@ -74,9 +74,10 @@ def attention_mask(
     return visible_BxQxS[:, None]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _attend(
     scale: float,
+    cap: float,
     dropout_rate: float,
     query: Array,
     keys: Array,
@@ -87,23 +88,26 @@ def _attend(
 ) -> Array:
     """Returns softmax(scale * query keys^T + bias) over unmasked keys, after dropout, times values: [B, G, R, Q, K].
 
+    With a `cap` other than 0 the scores are soft-capped before the bias is added.
+
     query [B, G, R, Q, K]; keys and values [B, G, S, K]; bias float32 [1, G, R, Q, S]; mask bool [B, 1, 1, Q, S]; keep
     bool [B, G, R, Q, S], or [B, G, R, 1, S] for all queries: the probabilities that dropout keeps; None: no dropout.
 
     The gradient is written by hand, so that only one array of the scores' size is saved for the backward pass:
     the probabilities, in the compute dtype; `keep` adds one byte for each of its entries. The softmax's gradient needs
     a sum over keys for each query, which equals the dot product of the output and the output's gradient
-    (FlashAttention 2, Dao 2023, section 3.1).
+    (FlashAttention 2, Dao 2023, section 3.1). The backward pass of a soft-cap computes the scores again.
     """
-    return _attend_forward(scale, dropout_rate, query, keys, values, bias, mask, keep)[0]
+    return _attend_forward(scale, cap, dropout_rate, query, keys, values, bias, mask, keep)[0]
 
 
-def _attend_forward(scale, dropout_rate, query, keys, values, bias, mask, keep):
+def _attend_forward(scale, cap, dropout_rate, query, keys, values, bias, mask, keep):
     if target_platform() == "cpu":
         # Without the barrier XLA makes a second, transposed copy of keys and values for the products over K.
         keys, values = jax.lax.optimization_barrier((keys, values))
     query = (scale * query).astype(query.dtype)  # cheaper than scaling the scores, a larger array
     scores = jnp.einsum("BGRQK,BGSK->BGRQS", query, keys, preferred_element_type=jnp.float32)
+    scores = softcap(scores, cap) if cap else scores
     mask_bias = jnp.where(mask, 0, _MASK_VALUE)
     scores = scores + mask_bias if bias is None else scores + bias + mask_bias
     exponentials = jnp.exp(scores - scores.max(-1, keepdims=True))
@@ -115,7 +119,7 @@ def _attend_forward(scale, dropout_rate, query, keys, values, bias, mask, keep):
     return output.reshape(query.shape), (query, keys, values, bias, probabilities, keep, output)
 
 
-def _attend_backward(scale, dropout_rate, residuals, output_bar):
+def _attend_backward(scale, cap, dropout_rate, residuals, output_bar):
     query, keys, values, bias, probabilities, keep, output = residuals
     output_bar = _merge_queries(output_bar)
     values_bar = _sum_over_queries(_apply_dropout(probabilities, keep, dropout_rate), output_bar)
@@ -126,10 +130,19 @@ def _attend_backward(scale, dropout_rate, residuals, output_bar):
     if bias is not None:
         # The sum over the batch. XLA's CPU backend computes a product with ones far faster than a reduction (jax 0.10).
         bias_bar = jnp.tensordot(jnp.ones((1, len(query))), scores_bar, 1, precision="highest").reshape(bias.shape)
+    if cap:
+        scores_bar = scores_bar * _softcap_gradient(query, keys, cap)
     scores_bar = scores_bar.astype(query.dtype)
     query_bar = (scale * jnp.einsum("BGQS,BGSK->BGQK", scores_bar, keys)).astype(query.dtype).reshape(query.shape)
     keys_bar = _sum_over_queries(scores_bar, _merge_queries(query))
     return query_bar, keys_bar, values_bar, bias_bar, None, None
+
+
+def _softcap_gradient(scaled_query: Array, keys: Array, cap: float) -> Array:
+    """Returns the derivative of the soft-capped scores with respect to the scores, float32 [B, G, R * Q, S]."""
+    query = _merge_queries(scaled_query)
+    scores = jnp.einsum("BGQK,BGSK->BGQS", query, keys, preferred_element_type=jnp.float32)
+    return 1 - jnp.square(jnp.tanh(scores / cap))
 
 
 def _merge_queries(x: Array) -> Array:
@@ -164,6 +177,8 @@ def dot_product_attention(
     mask_Bx1xQxS: Array,
     bias_1xHxQxS: Array | None,
     scale: float,
+    near_Bx1xQxS: Array | None = None,
+    cap: float = 0.0,
     dropout_rate: float = 0.0,
     dropout_broadcast_positions: bool = False,
     dropout_key: Array | None = None,
@@ -172,8 +187,9 @@ def dot_product_attention(
 
     H must be a multiple of G, the number of key/value heads. A masked key has probability 0 and gradient 0, and the
     output of a query whose keys are all masked (padding) is 0, all exactly while a query's scores, with the bias,
-    differ by less than 9e9. Dropout is applied to the probabilities; with `dropout_broadcast_positions` all queries
-    share one draw, as in T5. No dropout if `dropout_key` is None.
+    differ by less than 9e9. `near` is a second mask, that of one layer. A `cap` other than 0 is that of a soft-cap of
+    the scores, before the bias is added. Dropout is applied to the probabilities; with `dropout_broadcast_positions`
+    all queries share one draw, as in T5. No dropout if `dropout_key` is None.
     """
     B, H, Q, K = query_BxHxQxK.shape
     G = keys_values.keys.shape[1]
@@ -184,7 +200,8 @@ def dot_product_attention(
     if dropout_key is not None and dropout_rate:
         shape = (B, G, H // G, 1 if dropout_broadcast_positions else Q, keys_values.keys.shape[2])
         keep = bernoulli(dropout_key, 1 - dropout_rate, shape)
-    output = _attend(scale, dropout_rate, query, *keys_values, bias, mask_Bx1xQxS[:, None], keep)
+    mask_Bx1xQxS = mask_Bx1xQxS if near_Bx1xQxS is None else mask_Bx1xQxS & near_Bx1xQxS
+    output = _attend(scale, cap, dropout_rate, query, *keys_values, bias, mask_Bx1xQxS[:, None], keep)
     return output.reshape(B, H, Q, K)
 
 
@@ -201,21 +218,23 @@ class Attention(nnx.Module):
         self.key = Linear(config, D, G * K, initializers.key_value(config), rngs=rngs)
         self.value = Linear(config, D, G * K, initializers.key_value(config), rngs=rngs)
         self.out = Linear(config, H * K, D, initializers.attention_output(config), rngs=rngs)
+        if config.qk_norm:
+            self.query_norm, self.key_norm = (Norm(config, features=K, rngs=rngs) for _ in range(2))
 
     def queries(self, x_BxQxD: Array) -> Array:
         """Returns queries [B, H, Q, K] in the compute dtype."""
-        return self._project(x_BxQxD, self.query)[0]
+        return self._project(x_BxQxD, "query")[0]
 
     def keys_values(self, x_BxSxD: Array) -> KeysValues:
         """Returns keys and values, each [B, G, S, K] in the compute dtype."""
-        return KeysValues(*self._project(x_BxSxD, self.key, self.value))
+        return KeysValues(*self._project(x_BxSxD, "key", "value"))
 
     def queries_keys_values(self, x_BxLxD: Array, rotation: Rotation | None) -> tuple[Array, KeysValues]:
         """Returns queries, keys and values of the same states, for self-attention.
 
         rotation: angles of rotary position embeddings, applied to queries and keys; None: no rotation.
         """
-        query, key, value = self._project(x_BxLxD, self.query, self.key, self.value)
+        query, key, value = self._project(x_BxLxD, "query", "key", "value")
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
         return query, KeysValues(key, value)
@@ -239,8 +258,15 @@ class Attention(nnx.Module):
         y = self.out(output_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))
         return model_dropout(self.config, y.reshape(B, Q, -1), output_key)
 
-    def _project(self, x_BxLxD: Array, *projections: Linear) -> list[Array]:
-        """Returns each projection of x, split into heads: [B, heads, L, K]."""
+    def _project(self, x_BxLxD: Array, *names: str) -> list[Array]:
+        """Returns each projection of x, split into heads and normed if model.qk_norm: [B, heads, L, K]."""
         B, L, D = x_BxLxD.shape
-        x = x_BxLxD.reshape(B * L, D)
-        return [y.reshape(B, L, -1, self.config.head_dim).swapaxes(1, 2) for y in linear_maps(x, *projections)]
+        maps = [getattr(self, name) for name in names]
+        outputs = linear_maps(x_BxLxD.reshape(B * L, D), *maps)
+        heads = [y.reshape(B, L, -1, self.config.head_dim).swapaxes(1, 2) for y in outputs]
+        return self._normed(names, heads) if self.config.qk_norm else heads
+
+    def _normed(self, names: tuple[str, ...], heads: list[Array]) -> list[Array]:
+        """Returns queries and keys after their norms, and values as they are."""
+        norms = {"query": self.query_norm, "key": self.key_norm}
+        return [norms[name](x) if name in norms else x for name, x in zip(names, heads, strict=True)]

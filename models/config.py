@@ -24,7 +24,7 @@ class ModelConfig:
     head_dim: Annotated[int, "[1, 2**16]"]
     d_ff: Annotated[int, "[1, 2**22]"]
     embedding_size: Annotated[int, "[0, 2**20]"]
-    mlp: Literal["relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu"]
+    mlp: Literal["relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_exact_gelu", "gated_silu"]
     positions: Literal["relative", "rope", "learned", "none"]
     relative_num_buckets: Annotated[int, "[1, 2**16]"]
     relative_max_distance: Annotated[int, "[1, 2**31)"]
@@ -49,6 +49,14 @@ class ModelConfig:
     attention: Literal["auto", "xla", "cudnn", "splash", "flash"]
 
     target_positions: bool = False  # whether each position also has the position of its target (sigma-GPT)
+    global_every: Annotated[int, "[1, 10000]"] = 1
+    local_distance: Annotated[int, "[0, 2**24]"] = 64
+    local_rope_theta: Annotated[float, "(0, 1e30]"] = 10000.0
+    first_attention_norm: bool = True
+    qk_norm: bool = False
+    attention_softcap: Annotated[float, "[0, inf)"] = 0.0
+    logits_softcap: Annotated[float, "[0, inf)"] = 0.0
+    logits_bias: bool = False
 
     # In configs these two may be 0: the caller then derives them.
     vocab_size: Annotated[int, "[0, 2**26]"]  # rows of the token table, padding rows included
@@ -71,6 +79,11 @@ class ModelConfig:
     def has_decoder(self) -> bool:
         """Whether there is a decoder stack."""
         return self.architecture != "encoder_only"
+
+    @property
+    def layers_differ(self) -> bool:
+        """Whether layers of a stack compute different things: local attention, or no norm in the first layer."""
+        return self.global_every > 1 or not self.first_attention_norm
 
     @property
     def embeds_per_stack(self) -> bool:
@@ -118,8 +131,29 @@ def _check_combinations(config: ModelConfig) -> None:
         raise ValueError(
             f"model.share_stacks=True needs two stacks: set it to False for model.architecture={config.architecture!r}"
         )
+    if config.layers_differ or config.logits_bias:
+        _check_encoder(config)
     if config.num_token_types and not config.has_encoder:
         raise ValueError(
             f"model.num_token_types={config.num_token_types} needs an encoder: set it to 0 for "
             f"model.architecture={config.architecture!r}"
+        )
+
+
+def _check_encoder(config: ModelConfig) -> None:
+    """Raises ValueError for fields of ModernBERT that contradict others."""
+    if config.global_every > 1 and config.target_positions:
+        raise ValueError(
+            f"model.global_every={config.global_every} must be 1 for model.target_positions=True: a text in another "
+            "order has no neighbourhood of positions in a row"
+        )
+    if not config.first_attention_norm and config.norm_position != "pre":
+        raise ValueError(
+            f"model.first_attention_norm=False needs model.norm_position='pre', not {config.norm_position!r}: only a "
+            "pre-norm layer has a norm before its attention"
+        )
+    if config.logits_bias and config.prediction_head != "bert":
+        raise ValueError(
+            f"model.logits_bias=True needs model.prediction_head='bert', not {config.prediction_head!r}: the bias is "
+            "a part of that head"
         )

@@ -128,6 +128,7 @@ def splash_attention(
     has_keys_BxQ: Array,
     over_devices: OverDevices,
     scale: float,
+    cap: float = 0.0,
 ) -> Array:
     """Returns [B, H, Q, K], as `dot_product_attention`: float32 or bfloat16, no bias, no dropout.
 
@@ -143,7 +144,7 @@ def splash_attention(
     def attend(query, keys, values, query_ids, key_ids):
         mask = (masks.CausalMask if causal else masks.FullMask)((padded_Q, padded_S))
         with jax.ensure_compile_time_eval():  # makes the pattern of blocks a constant instead of a traced computation
-            kernel = _splash_kernel(masks.MultiHeadMask([mask] * query.shape[1]), block_q, block_s)
+            kernel = _splash_kernel(masks.MultiHeadMask([mask] * query.shape[1]), block_q, block_s, cap)
         return jax.vmap(kernel)(query, keys, values, splash.SegmentIds(query_ids, key_ids))
 
     query = pad(query_BxHxQxK * scale, 2, padded_Q)
@@ -154,10 +155,12 @@ def splash_attention(
     return jnp.where(has_keys_BxQ[:, None, :, None], output_BxHxQxK[:, :, :Q], 0)
 
 
-def _splash_kernel(mask: masks.MultiHeadMask, block_q: int, block_s: int) -> splash.SplashAttentionKernel:
-    """Returns the kernel for one row. mask: a mask for each head."""
+def _splash_kernel(mask: masks.MultiHeadMask, block_q: int, block_s: int, cap: float) -> splash.SplashAttentionKernel:
+    """Returns the kernel for one row. mask: a mask for each head. cap: of a soft-cap; 0: none."""
     sizes = splash.BlockSizes(**_block_sizes(splash.BlockSizes, block_q, block_s))
-    kernel = splash.make_splash_mha(mask, block_sizes=sizes, head_shards=1, q_seq_shards=1)
+    kernel = splash.make_splash_mha(
+        mask, block_sizes=sizes, head_shards=1, q_seq_shards=1, attn_logits_soft_cap=cap or None
+    )
     # Under jit, jax 0.10 to 0.12 turn this Python flag of the kernel into a traced array and then branch on it.
     kernel.fwd_mask_info = kernel.fwd_mask_info._replace(is_dynamic_mask=False)
     return kernel

@@ -72,6 +72,10 @@ def _unsupported(kernel: str, config: ModelConfig, platform: str, per_row_masks:
         return f"needs precision={' or '.join(map(repr, _DTYPES[kernel]))}, not {config.dtype!r}"
     if config.dropout_rate:
         return f"has no dropout, and model.dropout_rate={config.dropout_rate}"
+    if config.global_every > 1:
+        return f"has one mask for all layers, and model.global_every={config.global_every} gives some a local one"
+    if config.attention_softcap and kernel != "splash":
+        return f"has no soft-cap, and model.attention_softcap={config.attention_softcap}"
     if kernel == "splash" and config.positions == "relative":
         return "has no bias, and model.positions='relative' needs one"
     if kernel == "splash" and per_row_masks:
@@ -126,6 +130,7 @@ def make_attention_fn(
             mask_Bx1xQxS=mask_Bx1xQxS,
             bias_1xHxQxS=bias_1xHxQxS,
             scale=_scale(config),
+            cap=config.attention_softcap,
             dropout_rate=config.dropout_rate,
             dropout_broadcast_positions=config.dropout_broadcast_positions,
         )
@@ -160,7 +165,7 @@ def _fused(
         )
     options |= dict(zip(("query_segment_ids_BxQ", "key_segment_ids_BxS"), segment_ids, strict=True), causal=causal)
     if kernel == "splash":
-        return functools.partial(splash_attention, **options)
+        return functools.partial(splash_attention, cap=config.attention_softcap, **options)
     bias_BxHxQxS = None
     if per_row_masks or bias_1xHxQxS is not None:
         bias_BxHxQxS = bias_with_mask(mask_Bx1xQxS, bias_1xHxQxS, config.num_heads, config.dtype)

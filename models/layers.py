@@ -39,6 +39,11 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
+def softcap(x: Array, cap: float) -> Array:
+    """Returns cap * tanh(x / cap), same shape and dtype as x: Gemma 2's bound of scores and logits."""
+    return cap * jnp.tanh(x / cap)
+
+
 def activation(config: ModelConfig) -> Callable[[Array], Array]:
     """Returns the activation of model.mlp, which the prediction head and ELECTRA's discriminator head have too."""
     return _ACTIVATIONS[config.mlp.removeprefix("gated_")]
@@ -285,7 +290,7 @@ class PredictionHead(nnx.Module):
 
     ELECTRA's table is narrower than d_model. The activation is that of model.mlp.
 
-    `bias` [V], if model.use_bias, is added to the logits by `Transformer.logits`.
+    `bias` [V], if model.use_bias or model.logits_bias, is added to the logits by `Transformer.logits`.
     """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
@@ -293,7 +298,7 @@ class PredictionHead(nnx.Module):
         self.activation = activation(config)
         self.dense = Linear(config, config.d_model, width, initializers.matrix(config), rngs=rngs)
         self.norm = Norm(config, features=width, rngs=rngs)
-        self.bias = nnx.Param(jnp.zeros(config.vocab_size)) if config.use_bias else None
+        self.bias = nnx.Param(jnp.zeros(config.vocab_size)) if config.use_bias or config.logits_bias else None
 
     def __call__(self, x: Array) -> Array:
         """Maps [positions, D] to [positions, embedding width] in the compute dtype."""

@@ -155,9 +155,10 @@ def _last_layer_input_and_output(
     graphdef, layers = nnx.split(stack.layers)
 
     def body(carry, scanned):
-        params, key = scanned
+        params, key, number = scanned
         _, x = carry
-        return (x, nnx.merge(graphdef, params)(x, context, dropout_key=key)[0]), None
+        own = context if number is None else context.of_layer(stack.config, number)
+        return (x, nnx.merge(graphdef, params)(x, own, dropout_key=key)[0]), None
 
-    keys = layer_keys(dropout_key, stack.config.num_layers)
-    return jax.lax.scan(rematerialized(stack.config, body), (x_BxLxD, x_BxLxD), (layers, keys))[0]
+    scanned = layers, layer_keys(dropout_key, stack.config.num_layers), stack.layer_numbers
+    return jax.lax.scan(rematerialized(stack.config, body), (x_BxLxD, x_BxLxD), scanned)[0]

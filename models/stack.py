@@ -1,9 +1,11 @@
 """A stack of identical layers: parameters have a leading layer axis, and a scan compiles one body for all layers."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
@@ -17,6 +19,13 @@ from models.positions import RelativePositionBias, Rotation, rotation
 AnyLayer = TypeVar("AnyLayer", bound="Layer")
 
 
+class LocalAttention(NamedTuple):
+    """What local layers have besides the context of global ones."""
+
+    near_Bx1xQxS: Array  # bool: the keys within model.local_distance of the query
+    rotation: Rotation | None  # with model.local_rope_theta; None: positions are not rotary
+
+
 class AttentionContext(NamedTuple):
     """What all layers of a stack share: attention with masks and biases bound, and the angles of rotary embeddings."""
 
@@ -24,6 +33,19 @@ class AttentionContext(NamedTuple):
     rotation: Rotation | None  # None: positions are not rotary
     cross_attention_fn: AttentionFn | None  # None: the stack has no cross-attention
     cache_index: Array | int  # of the first position in the cache of keys and values; 0 without a cache
+    local: LocalAttention | None = None  # None: every layer attends globally
+    skips_norm: Array | None = None  # bool []: whether the layer has no norm before its attention; None: it has one
+
+    def of_layer(self, config: ModelConfig, number: Array) -> "AttentionContext":
+        """Returns the context of layer `number` of a stack, int32 [], where `config.layers_differ`."""
+        context, local = self, self.local
+        if local is not None:
+            is_global = number % config.global_every == 0
+            context = context._replace(
+                attention_fn=functools.partial(self.attention_fn, near_Bx1xQxS=local.near_Bx1xQxS | is_global),
+                rotation=jax.tree.map(functools.partial(jnp.where, is_global), self.rotation, local.rotation),
+            )
+        return context if config.first_attention_norm else context._replace(skips_norm=number == 0)
 
 
 class Layer(nnx.Module):
@@ -58,9 +80,9 @@ class Layer(nnx.Module):
         self_key, cross_key, mlp_key = split_key(dropout_key, 3)
         x = x_BxLxD
 
-        query, keys_values = self.self_attention.queries_keys_values(
-            self._pre_norm(self.self_attention_norm, x), context.rotation
-        )
+        normed = self._pre_norm(self.self_attention_norm, x)
+        normed = normed if context.skips_norm is None else jnp.where(context.skips_norm, x, normed)
+        query, keys_values = self.self_attention.queries_keys_values(normed, context.rotation)
         if cached is not None:
             keys_values = cached = _update_cache(cached, keys_values, context.cache_index)
         y = self.self_attention(query, keys_values, attention_fn=context.attention_fn, dropout_key=self_key)
@@ -174,7 +196,29 @@ class Stack(nnx.Module):
             cross_attention_fn = make_attention_fn(
                 config, segment_ids_BxL, encoder_segment_ids_BxE, causal=False, query_offset=query_offset
             )
-        return AttentionContext(attention_fn, angles, cross_attention_fn, cache_index)
+        local = self._local(positions_BxL, key_segment_ids_BxS, query_offset) if config.global_every > 1 else None
+        return AttentionContext(attention_fn, angles, cross_attention_fn, cache_index, local)
+
+    def _local(self, positions_BxL: Array, key_segment_ids_BxS: Array, query_offset: Array | None) -> LocalAttention:
+        """Returns what the local layers have in place. Arguments as for `attention_context`.
+
+        Distances are those of positions, which are the same in the noisy and the clean copy of a text (block
+        diffusion). A cache has no positions of its keys: there they are those of places in the cache, where a row is
+        one segment.
+        """
+        config, queries, keys = self.config, positions_BxL, positions_BxL
+        if query_offset is not None:
+            queries = jnp.arange(positions_BxL.shape[1])[None] + query_offset
+            keys = jnp.arange(key_segment_ids_BxS.shape[1])[None]
+        near_BxQxS = jnp.abs(queries[:, :, None] - keys[:, None]) <= config.local_distance
+        is_rotary = config.positions == "rope"
+        angles = rotation(positions_BxL, config.head_dim, config.local_rope_theta) if is_rotary else None
+        return LocalAttention(near_BxQxS[:, None], angles)
+
+    @property
+    def layer_numbers(self) -> Array | None:
+        """The numbers of the layers, int32 [N], to scan over; None where all layers compute the same."""
+        return jnp.arange(self.config.num_layers) if self.config.layers_differ else None
 
     def __call__(
         self,
@@ -196,16 +240,17 @@ class Stack(nnx.Module):
         layers_key, final_key = split_key(dropout_key, 2)
 
         def body(x, scanned):
-            layer_params, layer_cross, layer_cached, layer_key = scanned
+            layer_params, layer_cross, layer_cached, layer_key, number = scanned
             layer = nnx.merge(graphdef, layer_params)
             if encoded_BxExD is not None:
                 layer_cross = layer.cross_attention.keys_values(encoded_BxExD)
-            return layer(x, context, cross=layer_cross, cached=layer_cached, dropout_key=layer_key)
+            own = context if number is None else context.of_layer(self.config, number)
+            return layer(x, own, cross=layer_cross, cached=layer_cached, dropout_key=layer_key)
 
         x_BxLxD, cached = jax.lax.scan(
             rematerialized(self.config, body),
             x_BxLxD,
-            (layers, cross, cached, layer_keys(layers_key, self.config.num_layers)),
+            (layers, cross, cached, layer_keys(layers_key, self.config.num_layers), self.layer_numbers),
             unroll=self.config.scan_unroll,
         )
         if self.config.norm_position == "pre":

@@ -14,7 +14,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Embedding, Linear, Norm, PredictionHead, logits_product, model_dropout, split_key
+from models.layers import Embedding, Linear, Norm, PredictionHead, logits_product, model_dropout, softcap, split_key
 from models.parameters import Params, bind_module, init_module
 from models.placement import constrain_activations
 from models.positions import TargetPositions
@@ -187,6 +187,8 @@ class Transformer(nnx.Module):
             logits = logits_product(x.astype(config.dtype), self.logits_dense.kernel[...])
         if bias is not None:
             logits = logits + bias[...]
+        if config.logits_softcap:
+            logits = softcap(logits, config.logits_softcap)
         return constrain_activations(logits.reshape(*hidden.shape[:-1], -1))
 
 

@@ -5,7 +5,7 @@ predictions (objectives/losses/replaced_tokens.py, learners/electra.py).
 """
 
 import dataclasses
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from objectives.mlm import MLM
 
@@ -17,6 +17,10 @@ class ELECTRA(MLM):
     generator_size: d_model, heads and d_ff of the generator relative to the discriminator. Both have the same depth.
     generator_weight, discriminator_weight: weights of the two losses, each a mean over its own tokens. ELECTRA: 1, 50.
     temperature: of sampling from the generator's predictions. The generator's loss does not use it.
+    embedding_sharing: "shared": both models have one table of tokens, of positions and of types, and one norm of
+        embeddings (ELECTRA). "gdes": a table of the discriminator is the generator's plus a difference of its own,
+        which starts at 0, and the discriminator's loss does not change the generator's (gradient-disentangled
+        embedding sharing, DeBERTaV3, He et al. 2021, arXiv 2111.09543). "none": each model has tables of its own.
 
     The other fields are MLM's. ELECTRA masks 85% of the selected tokens and keeps the others: mask_token_rate=0.85,
     random_token_rate=0.0.
@@ -29,6 +33,7 @@ class ELECTRA(MLM):
     generator_weight: Annotated[float, "(0, inf)"]
     discriminator_weight: Annotated[float, "(0, inf)"]
     temperature: Annotated[float, "(0, inf)"]
+    embedding_sharing: Literal["shared", "gdes", "none"]
 
     architectures: ClassVar = frozenset({"encoder_only"})
     learner: ClassVar = "electra"

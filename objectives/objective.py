@@ -1,6 +1,7 @@
 """The interface of objectives: raw examples in, inputs and targets out, and what other code needs to know of them."""
 
 import abc
+import bisect
 import dataclasses
 import inspect
 import re
@@ -263,6 +264,14 @@ class Schedule:
     begin_step: int
     end_step: int  # begin_step or more; if both are equal, the fields jump in this batch
 
+    prefix: ClassVar = "final_"  # of the config fields of the later values
+    end_field: ClassVar = "end_step"
+
+    @property
+    def ends(self) -> tuple[Objective, ...]:
+        """The objectives between which all others are."""
+        return (self.initial, self.final)
+
     def at(self, step: int) -> Objective:
         """The objective of batch `step` of the run, counted from 0."""
         if step >= self.end_step:
@@ -275,17 +284,41 @@ class Schedule:
         return dataclasses.replace(self.initial, **values)  # type: ignore[type-var]
 
     def check(self, field: str) -> list[str]:
-        """Does what Objective.check does for both ends. Messages about the final objective name its `final_` fields."""
-        warnings = self.initial.check(field)
-        try:
-            return warnings + [name_final(warning, field, self.fields) for warning in self.final.check(field)]
-        except ConfigError as error:
-            raise ConfigError(name_final(str(error), field, self.fields)) from None
+        """Does what Objective.check does for all ends. Messages about a later one name its `final_` fields."""
+        warnings = self.ends[0].check(field)
+        for later in self.ends[1:]:
+            try:
+                warnings += [name_later(warning, field, self.fields, self.prefix) for warning in later.check(field)]
+            except ConfigError as error:
+                raise ConfigError(name_later(str(error), field, self.fields, self.prefix)) from None
+        return list(dict.fromkeys(warnings))
 
 
-def name_final(message: str, field: str, names: Iterable[str]) -> str:
-    """A message about the final objective of a schedule with "objective.final_rate" in place of "objective.rate"."""
-    return re.sub(rf"\b{re.escape(field)}\.({'|'.join(names)})\b", rf"{field}.final_\1", message)
+@dataclasses.dataclass(frozen=True)
+class Phases(Schedule):
+    """Number fields of an objective that change at once at the begin of each phase of a run but the first.
+
+    initial, final: the objectives of the first and of the last phase, which begins in batch `end_step`. begin_step: of
+    the second phase.
+    """
+
+    between: tuple[Objective, ...]  # of the phases but the first and the last
+    begins: tuple[int, ...]  # the first batch of each phase but the first, in order
+
+    prefix: ClassVar = "phase_"
+    end_field: ClassVar = "phase_steps"
+
+    @property
+    def ends(self) -> tuple[Objective, ...]:
+        return (self.initial, *self.between, self.final)
+
+    def at(self, step: int) -> Objective:
+        return self.ends[bisect.bisect_right(self.begins, step)]
+
+
+def name_later(message: str, field: str, names: Iterable[str], prefix: str) -> str:
+    """A message about a later objective of a schedule with "objective.final_rate" in place of "objective.rate"."""
+    return re.sub(rf"\b{re.escape(field)}\.({'|'.join(names)})\b", rf"{field}.{prefix}\1", message)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -311,8 +344,8 @@ class Denoiser:
 
     @property
     def ends(self) -> tuple[Objective, ...]:
-        """The objective, and with a schedule the initial one before it."""
-        return (self.schedule.initial, self.objective) if self.schedule else (self.objective,)
+        """The objective, and with a schedule the others of `Schedule.ends` before it."""
+        return (*self.schedule.ends[:-1], self.objective) if self.schedule else (self.objective,)
 
     def at(self, step: int) -> "Denoiser":
         """This denoiser with the objective of batch `step` of the run, and without a schedule."""

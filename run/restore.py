@@ -134,7 +134,7 @@ def frozen(experiment: Experiment, params: Params) -> tuple[Experiment, Params]:
 
     The Transformer of ELECTRA is the discriminator. The model's attention is XLA's, as in `language_model`.
     """
-    model, transformer = without_output_head(experiment.model, params["transformer"])
+    model, transformer = without_output_head(experiment.model, experiment.learner.transformer(params))
     return dataclasses.replace(experiment, model=dataclasses.replace(model, attention="xla")), transformer
 
 
@@ -165,7 +165,7 @@ def load_transformer(experiment: Experiment, workdir: Workdir | str, mesh: Mesh)
 
     experiment: that of the run in `workdir`.
     """
-    saved = {"transformer": experiment.params_shapes["transformer"]}
+    saved = {name: experiment.params_shapes[name] for name in experiment.learner.transformer_entries}
     params, step = _load_newest(saved, workdir, mesh)
     return experiment.learner.transformer(params), step
 

@@ -74,3 +74,34 @@ def test_simcses_augmentation_is_drawn_for_every_element():
     for preset in ("tiny", "base", "large"):
         model = config_of("simcse", preset).model
         assert (model.dropout_rate, model.dropout_broadcast_positions) == (0.1, False)
+
+
+MASK_RATES = {
+    "modernbert_base": [0.3] * 5,
+    "ettin_17m": [0.3, 0.3, 0.3, 0.3, 0.15],
+    "mmbert_base": [0.3, 0.3, 0.15, 0.15, 0.05],
+    "neobert_base": [0.2] * 5,
+}
+
+
+@pytest.mark.parametrize("preset", MASK_RATES)
+def test_the_mask_rates_of_todays_encoders_at_five_shares_of_the_run(preset):
+    experiment = make_experiment(config_of("mlm", preset).to_dict())
+    [task] = experiment.tasks
+    steps = [int(share * experiment.train.steps) for share in (0, 0.76, 0.77, 0.96, 0.98)]
+    assert [task.at(step).objective.mask_rate for step in steps] == MASK_RATES[preset]
+
+
+def test_ettins_smallest_encoder():
+    config = config_of("mlm", "ettin_17m")
+    optimizer = config.optimizer
+    assert (optimizer.learning_rate, optimizer.b1, optimizer.b2, optimizer.schedule) == (3e-3, 0.9, 0.98, "wsd")
+    assert optimizer.weight_decay * optimizer.learning_rate == pytest.approx(3e-4)
+    tokens = config.train.batch_size * config.data.inputs_length
+    assert (tokens, round(config.train.steps * tokens / 1e12, 1)) == (4608 * 1024, 2.0)
+
+
+def test_a_variant_replaces_the_masks_of_todays_encoders():
+    config = config_of("mlm", "ettin_17m,span")
+    assert config.objective.mask_rate == 0.15 and config.objective.mask_unit == "word"
+    assert "schedule" not in config.objective and config.model.global_every == 3

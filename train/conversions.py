@@ -6,7 +6,7 @@
 | decoder_only -> encoder_decoder | both stacks are the decoder; cross-attention is its self-attention | T5Gemma (Zhang et al. 2025, arXiv 2504.06225) |
 | n layers -> k n | the layers of the stack k times, one after another | G_stack (Du et al. 2024, arXiv 2405.15319) |
 | n learned positions -> more | the table again and again: row i is row i mod n | Longformer (Beltagy et al. 2020, arXiv 2004.05150, section 5) |
-| rope_theta -> larger | nothing is copied otherwise | Xiong et al. 2023, arXiv 2309.16039 |
+| rope_theta, local_rope_theta -> larger | nothing is copied otherwise | Xiong et al. 2023, arXiv 2309.16039 |
 
 The norm before cross-attention is that before self-attention, with which the copied queries were trained. Cross-attention
 has no rotary positions, which the copied queries and keys had. No rule makes a model wider: those that keep what it
@@ -65,12 +65,18 @@ def names_there(there: ModelConfig, here: ModelConfig, names: Iterable[str], whe
 def layers_there(there: ModelConfig, here: ModelConfig, where: str) -> np.ndarray:
     """Returns, for each layer of a stack here, the layer of the model `there` that it starts as: int [num_layers].
 
-    Raises ConfigError unless the stack here is a whole number of those there.
+    Raises ConfigError unless the stack here is a whole number of those there, and where the copies of a layer would be
+    local and global ones.
     """
     if here.num_layers % there.num_layers:
         raise ConfigError(
             f"{where}: model.num_layers={here.num_layers} must be a multiple of {there.num_layers}, the layers there, "
             "which are repeated"
+        )
+    if here.num_layers != there.num_layers and there.num_layers % there.global_every:
+        raise ConfigError(
+            f"{where}: model.num_layers={here.num_layers} repeats the {there.num_layers} layers there, which are not a "
+            f"multiple of model.global_every={there.global_every}: local layers would become global ones"
         )
     return np.arange(here.num_layers) % there.num_layers
 
@@ -93,6 +99,7 @@ def describe_conversions(there: ModelConfig, here: ModelConfig, annealing_steps:
         is_longer = here.max_length > there.max_length
         used = f"repeated to {here.max_length}" if is_longer else f"the first {here.max_length} are copied"
         lines.append(f"there are {there.max_length} learned positions: {used}")
-    if here.positions == there.positions == "rope" and there.rope_theta != here.rope_theta:
-        lines.append(f"model.rope_theta is {here.rope_theta:g} in place of {there.rope_theta:g}")
+    for field in ("rope_theta", "local_rope_theta") if here.positions == there.positions == "rope" else ():
+        if getattr(there, field) != getattr(here, field):
+            lines.append(f"model.{field} is {getattr(here, field):g} in place of {getattr(there, field):g}")
     return lines

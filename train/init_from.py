@@ -36,6 +36,11 @@ _MEANING = {
     "num_heads": "",
     "scale_logits": "",
     "scale_attention": "",
+    "global_every": "",
+    "local_distance": "",
+    "first_attention_norm": "",
+    "attention_softcap": "",
+    "logits_softcap": "",
 }
 
 
@@ -201,8 +206,9 @@ def _check_meaning(origin: Origin, model: ModelConfig) -> None:
         for field, positions in _MEANING.items()
         if getattr(model, field) != getattr(origin.model, field) and positions in ("", model.positions)
     ]
-    if model.positions == "rope" and model.rope_theta < origin.model.rope_theta:  # larger: for longer rows
-        differing.append("rope_theta")
+    if model.positions == "rope":  # larger: for longer rows
+        bases = ("rope_theta", "local_rope_theta")
+        differing += [field for field in bases if getattr(model, field) < getattr(origin.model, field)]
     if differing:
         field = differing[0]
         here, there = getattr(model, field), getattr(origin.model, field)

@@ -140,10 +140,10 @@ def _base_comments(fields: Iterable[str]) -> dict[str, tuple[str, str, tuple[str
     fields: of the dataclasses; what base.py assigns a ConfigDict to, and is none of them, is a section.
     """
     found, above = {}, []
-    for line in inspect.getsource(base.get_config).splitlines():
-        comment = re.fullmatch(r"\s+# ?(.*)", line)
-        field = re.fullmatch(r"    config\.([\w.]+) = (.*?)(?:  # (.*))?", line)
-        if field and (field[1] in fields or field[2] != "ConfigDict()"):
+    for line in inspect.getsource(base).splitlines():
+        comment = re.fullmatch(r"\s*# ?(.*)", line)
+        field = re.fullmatch(r"(?:    config|OPTIONAL)\.([\w.]+) = (.*?)(?:  # (.*))?", line)
+        if field and field[1] not in found and (field[1] in fields or field[2] != "ConfigDict()"):
             # "# packing: ..." above a field: the name is in the heading already.
             name = re.escape(field[1].rpartition(".")[2])
             lines = tuple(re.sub(rf"^{name}: (?!\")", "", text) for text in above)

@@ -187,12 +187,12 @@ def _check_plannable(
 def _check_equal_lengths(denoiser: Denoiser, schedule: Schedule, row_shape: RowShape) -> None:
     """Raises ConfigError where examples become longer or shorter during a schedule: windows have one length."""
     raw = np.arange(1, row_shape.inputs_length + row_shape.targets_length + 1)
-    first, last = (np.stack(end.output_lengths(raw)) for end in denoiser.ends)
-    if (first != last).any():
-        named = " and ".join(f"{denoiser.field}.final_{name}" for name in schedule.fields)
+    first, *others = (np.stack(end.output_lengths(raw)) for end in denoiser.ends)
+    if any((first != other).any() for other in others):
+        named = " and ".join(f"{denoiser.field}.{schedule.prefix}{name}" for name in schedule.fields)
         raise ConfigError(
-            f"{named} would change the lengths of examples, and with them the windows of the run: set the final value "
-            "to the initial one, or change the shares of two denoisers of a mixture instead"
+            f"{named} would change the lengths of examples, and with them the windows of the run: set the later value "
+            "to the first one, or change the shares of two denoisers of a mixture instead"
         )
 
 

@@ -14,7 +14,7 @@ from experiment.experiment import make_experiment
 ROOT = pathlib.Path(__file__).parents[2]
 PLACEHOLDERS = ("configs/OTHER.py", "...")  # in place of a config
 # What the guides add: their commands are accepted once the guide has been followed.
-OF_GUIDES = ("every_nth", "repeat_text", "squared_relu", "qk_norm")
+OF_GUIDES = ("every_nth", "repeat_text", "squared_relu", "output_norm")
 # Values that exist on the reader's machine alone, such as a bucket, each with one that every machine has.
 ON_THIS_MACHINE = {"data.tokenizer": "byte", "data.cache_dir": "stores"}
 

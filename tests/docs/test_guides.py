@@ -77,16 +77,16 @@ batch = dict(
 )
 params, plain = logits(model())
 _, squared = logits(model(mlp="squared_relu"))
-normed_params, normed = logits(model(qk_norm=True))
+normed_params, normed = logits(model(output_norm=True))
 assert np.isfinite(squared).all() and np.isfinite(normed).all()
 assert np.abs(normed - plain).max() > 1e-4
 paths = {jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(normed_params)}
 new = paths - {jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(params)}
 assert {path.rpartition("self_attention/")[2] for path in new if "self_attention" in path} == {
-    "query_norm/scale", "key_norm/scale"}, new
-assert sum("cross_attention" in path for path in new) == 2
+    "output_norm/scale"}, new
+assert sum("cross_attention" in path for path in new) == 1
 assert all(any(re.search(f"(?:{pattern})$", path) for pattern, _ in RULES) for path in new)
-assert not any(jax.tree.leaves(decay_mask({"query_norm": {"scale": 0}}, ("norm", "bias", "embedd"))))
+assert not any(jax.tree.leaves(decay_mask({"output_norm": {"scale": 0}}, ("norm", "bias", "embedd"))))
 """
 
 

@@ -12,7 +12,9 @@ LLAMA = dict(
     max_position_embeddings=24,
 )  # fmt: skip
 T5 = dict(vocab_size=61, d_model=32, d_ff=40, num_layers=2, d_kv=8, num_heads=4)
-CONFIGS = {"GPT2LMHeadModel": GPT2, "LlamaForCausalLM": LLAMA, "T5ForConditionalGeneration": T5}
+ENCODER = dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4)
+CONFIGS = {"BertForMaskedLM": ENCODER, "ModernBertForMaskedLM": ENCODER, "Qwen3ForCausalLM": LLAMA}
+CONFIGS |= {"GPT2LMHeadModel": GPT2, "LlamaForCausalLM": LLAMA, "T5ForConditionalGeneration": T5}
 
 
 def config_of(name, **changes):
@@ -63,6 +65,20 @@ def test_rope_theta_is_that_of_transformers(rope):
         ("LlamaForCausalLM", {"rope_scaling": {"rope_type": "nope"}}, "rope_scaling=.*nope.* is not supported"),
         ("LlamaForCausalLM", {"rope_parameters": {"type": "yarn"}}, "rope_parameters=.*yarn.* is not supported"),
         ("LlamaForCausalLM", {"rope_scaling": "linear"}, "rope_scaling=linear is not supported"),
+        ("LlamaForCausalLM", {"num_attention_heads": "4"}, "num_attention_heads='4' must be a whole number"),
+        ("LlamaForCausalLM", {"num_key_value_heads": "2"}, "num_key_value_heads='2' must be a whole number"),
+        ("LlamaForCausalLM", {"num_hidden_layers": True}, "num_hidden_layers=True must be a whole number"),
+        ("LlamaForCausalLM", {"rms_norm_eps": "1e-6"}, "rms_norm_eps='1e-6' must be a number"),
+        ("LlamaForCausalLM", {"tie_word_embeddings": "false"}, "tie_word_embeddings='false' must be true or false"),
+        ("BertForMaskedLM", {"num_attention_heads": "4"}, "num_attention_heads='4' must be a whole number"),
+        ("BertForMaskedLM", {"num_attention_heads": 0}, "num_attention_heads=0 must divide hidden_size=32"),
+        ("BertForMaskedLM", {"hidden_act": 3}, "hidden_act=3 must be text"),
+        ("Qwen3ForCausalLM", {"layer_types": ["sliding_attention"] * 2}, "layer_types=.* only full_attention"),
+        ("ModernBertForMaskedLM", {"layer_types": ["sliding_attention"] * 3}, "layer_types=.* only one entry for each"),
+        ("ModernBertForMaskedLM", {"layer_types": "full_attention"}, "layer_types=full_attention is not supported"),
+        ("ModernBertForMaskedLM", {"rope_parameters": [1]}, r"rope_parameters=\[1\] is not supported"),
+        ("ModernBertForMaskedLM", {"global_rope_theta": 0}, "global_rope_theta=0 must be a number above 0"),
+        ("ModernBertForMaskedLM", {"classifier_activation": "silu"}, "classifier_activation='silu' is not supported"),
     ],
 )
 def test_a_value_that_cannot_be_is_one_line(name, changes, message):
@@ -75,6 +91,23 @@ def test_a_value_that_cannot_be_is_one_line(name, changes, message):
 def test_every_option_of_todays_classes_is_known(name):
     transformers = pytest.importorskip("transformers")
     check_options(getattr(transformers, name).config_class().to_dict(), FAMILIES[name].defaults)
+
+
+@pytest.mark.parametrize("older", [{}, dict(global_attn_every_n_layers=2, global_rope_theta=50, local_attention=9)])
+def test_modernbert_of_earlier_releases_has_the_options_of_todays(older):
+    transformers = pytest.importorskip("transformers")
+    options = ENCODER | older
+    config = transformers.ModernBertConfig.from_dict(dict(options)).to_dict()
+    new = config | {"architectures": ["ModernBertForMaskedLM"]}
+    assert family_of_folder_config(new).model_fields(new, {}) == fields_of("ModernBertForMaskedLM", **older)
+    assert fields_of("ModernBertForMaskedLM", **older)["local_distance"] == (4 if older else 64)
+
+
+def test_a_number_out_of_its_range_is_one_line():
+    config = config_of("LlamaForCausalLM", num_hidden_layers=-2)
+    with pytest.raises(ConfigError, match=r"^config\.json: model\.num_layers=-2 must be") as error:
+        family_of_folder_config(config).model(config, {}, "float32")
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_published_folders_of_earlier_releases_are_known():

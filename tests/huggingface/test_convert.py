@@ -85,6 +85,8 @@ def imported(folders, tmp_path_factory):
         ("roberta", "mlm"),
         ("gpt2", "clm"),
         ("llama", "clm"),
+        ("modernbert", "mlm"),
+        ("qwen3", "clm"),
     ],
 )
 def test_a_folder_comes_back_bit_for_bit(folders, imported, tmp_path, name, objective):

@@ -22,7 +22,7 @@ from generate.sample import readable
 from huggingface.export import Exporter, around_text
 from huggingface.folder import open_folder
 from models.parameters import array_types
-from run.restore import load_experiment, load_params
+from run.restore import frozen, load_experiment, load_params, load_transformer, reading_mesh
 from tests.huggingface.exported_runs import CAUSAL, run_export, shape, text_fields
 from tests.table import small_config
 from tests.train.small_runs import save_random_run
@@ -197,6 +197,23 @@ def test_electra_has_a_folder_for_each_model(tmp_path, corpus, monkeypatch, caps
         assert f"\n# electra (encoder-only), {part}\n" in (folder / "README.md").read_text()
         _, info = getattr(transformers, auto).from_pretrained(folder, output_loading_info=True)
         assert not any(info.values())
+
+
+def test_an_export_merges_the_disentangled_embeddings_of_electra(tmp_path, corpus):
+    electra = text_fields(corpus) | shape(architectures.BERT["base"]) | {"objective__embedding_sharing": "gdes"}
+    save_random_run(small_config("electra", "encoder_only", **electra), str(tmp_path / "run"))
+    run_export(f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}", "--discriminator_only")
+    experiment = load_experiment(str(tmp_path / "run"))
+    params, _ = load_params(experiment, str(tmp_path / "run"))
+    words = [np.asarray(params[entry]["token_embedder"]["embedding"]) for entry in ("generator", "transformer")]
+    assert min(np.abs(table).max() for table in words) > 0
+    model = transformers.ElectraForPreTraining.from_pretrained(tmp_path / "out" / "discriminator")
+    exported = model.electra.embeddings.word_embeddings.weight.detach().numpy()
+    np.testing.assert_array_equal(exported, words[0] + words[1])
+    transformer, _ = load_transformer(experiment, str(tmp_path / "run"), reading_mesh(experiment))
+    np.testing.assert_array_equal(transformer["token_embedder"]["embedding"], exported)
+    model, parameters = frozen(experiment, params)
+    np.testing.assert_array_equal(parameters["token_embedder"]["embedding"], exported)
 
 
 def test_the_language_model_alone(tmp_path, corpus):

@@ -120,7 +120,12 @@ def test_a_mask_token_is_appended_to_a_folder_without_one(corpus, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "config", "architecture"),
-    [("llama", "clm", "decoder_only"), ("gpt2", "sft", "decoder_only"), ("t5_v1_0", "ul2", "encoder_decoder")],
+    [
+        ("llama", "clm", "decoder_only"),
+        ("gpt2", "sft", "decoder_only"),
+        ("t5_v1_0", "ul2", "encoder_decoder"),
+        ("modernbert", "mlm", "encoder_only"),
+    ],
 )
 def test_a_run_takes_the_fields_of_a_hugging_face_folder(corpus, tmp_path, name, config, architecture):
     pytest.importorskip("torch")
@@ -136,6 +141,9 @@ def test_a_run_takes_the_fields_of_a_hugging_face_folder(corpus, tmp_path, name,
     origin, experiment = open_origin(str(folder)), make_experiment(with_origin_fields(given, {}))
     plan = plan_start(origin, experiment)
     assert plan.slices == {} and plan.notes == ()
+    assert (experiment.model.layers_differ, experiment.model.local_distance) == (
+        (True, 3) if name == "modernbert" else (False, 64)
+    )
     there = jax.tree.leaves(origin.shapes)
     here = jax.tree.leaves(experiment.params_shapes["transformer"])
     assert [leaf.shape for leaf in here] == [leaf.shape for leaf in there]

@@ -235,3 +235,63 @@ def test_sizes_that_are_not_whole_are_refused_with_one_that_is(changes, size, me
     with pytest.raises(ConfigError, match=message) as error:
         generator_config(shape("small", **changes), size)
     assert len(str(error.value).splitlines()) == 1
+
+
+TABLES = ("token_embedder", "position_embedder")
+
+
+@functools.cache
+def initial(sharing):
+    """The learner, its initial parameters, and a function of parameters and a batch: the loss, Sums and gradients."""
+    learner = electra(objective__embedding_sharing=sharing).learner
+
+    def loss(params, batch, weights):
+        return learner.loss(params, batch, weights, key=jax.random.key(1), train=False)
+
+    return learner, learner.init_params(jax.random.key(0)), jax.jit(jax.value_and_grad(loss, has_aux=True))
+
+
+def test_disentangled_embeddings_begin_as_shared_ones_bit_for_bit(batch):
+    shared, params, loss = initial("shared")
+    (expected, sums), _ = loss(params, batch, shared.weights(batch))
+    learner, params, loss = initial("gdes")
+    assert largest([params["transformer"][name] for name in TABLES]) == 0
+    (found, found_sums), _ = loss(params, batch, learner.weights(batch))
+    jax.tree.map(np.testing.assert_array_equal, (found, found_sums), (expected, sums))
+
+
+@pytest.mark.parametrize("sharing", ["gdes", "none"])
+def test_the_discriminators_loss_has_no_gradient_for_the_generators_own_embeddings(batch, sharing):
+    learner, params, loss = initial(sharing)
+    assert set(SHARED) <= params["generator"].keys() & params["transformer"].keys()
+    weights = learner.weights(batch)
+    _, discriminators = loss(params, batch, weights | {"generator": OFF})
+    assert largest(discriminators["generator"]) == 0
+    assert min(largest(discriminators["transformer"][name]) for name in SHARED) > 1e-5
+    _, generators = loss(params, batch, weights | {"discriminator": OFF})
+    assert min(largest(generators["generator"][name]) for name in SHARED) > 1e-5
+    assert largest(generators["transformer"]) == 0
+
+
+def test_disentangled_tables_are_the_sum_of_the_generators_and_the_difference(batch):
+    """Where the generator's table moves, the discriminator's moves with it."""
+    learner, params, _ = initial("gdes")
+    difference = np.random.default_rng(0).normal(size=params["transformer"]["token_embedder"]["embedding"].shape)
+    params = jax.tree.map(jnp.asarray, params)
+    params["transformer"]["token_embedder"]["embedding"] = jnp.asarray(difference, jnp.float32)
+    table = params["generator"]["token_embedder"]["embedding"]
+    merged = learner.discriminator_params(params)
+    np.testing.assert_array_equal(merged["token_embedder"]["embedding"], table + jnp.asarray(difference, jnp.float32))
+    for name in ("encoder", "embedding_norm"):
+        jax.tree.map(np.testing.assert_array_equal, merged[name], params["transformer"][name])
+    jax.tree.map(np.testing.assert_array_equal, learner.language_model(params)[1]["token_embedder"]["embedding"], table)
+    whole = learner.transformer(params)
+    again = learner.replace_transformer(params, whole)
+    jax.tree.map(np.testing.assert_array_equal, learner.discriminator_params(again), merged)
+    assert largest([again["transformer"][name] for name in TABLES]) == 0
+
+
+def test_without_sharing_the_models_begin_with_tables_of_their_own():
+    _, params, _ = initial("none")
+    tables = [params[entry]["token_embedder"]["embedding"] for entry in ("generator", "transformer")]
+    assert np.abs(tables[0] - tables[1]).max() > 1e-3

@@ -1,11 +1,13 @@
 """The published shapes have the published numbers of parameters, counted without allocating parameters."""
 
 import math
+import types
 
 import pytest
 
 from configs import architectures
 from configs.base import get_config
+from huggingface.families import FAMILIES
 from models.config import ModelConfig
 from tests.models import tiny
 
@@ -21,7 +23,20 @@ def count(*args, **changes):
 
 def test_every_shape_sets_all_fields_that_define_a_model():
     fields = set(get_config().model) - {"remat", "scan_unroll", "attention", "vocab_size", "max_length"}
-    for family in ("T5_V1_1", "T5_V1_0", "UL2", "BERT", "ROBERTA", "ELECTRA", "BART", "GPT2", "LLAMA", "LLAMA2"):
+    families = (
+        "T5_V1_1",
+        "T5_V1_0",
+        "UL2",
+        "BERT",
+        "ROBERTA",
+        "ELECTRA",
+        "BART",
+        "GPT2",
+        "LLAMA",
+        "LLAMA2",
+        "ENCODERS",
+    )
+    for family in families:
         for shape in getattr(architectures, family).values():
             assert set(shape) == fields
 
@@ -73,3 +88,36 @@ def test_the_discriminator_of_electra_small():
     expected = embeddings + (128 * 256 + 256) + 12 * layer
     shape = architectures.ELECTRA["small"]
     assert count(shape, BERT_VOCABULARY, max_length=512, predicts_tokens=False) == expected == 13482752
+
+
+MODERN_BERT = sorted(architectures.ENCODERS.keys() - {"neobert_base"})
+
+
+@pytest.mark.parametrize("name", MODERN_BERT)
+def test_modernbert_has_the_parameters_of_the_class_of_transformers(name):
+    """And one norm more, of layer 0, which nothing reads."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    vocab_size = 256000 if name.startswith("mmbert") else 50368
+    model = build(architectures.ENCODERS[name], vocab_size)
+    ids = dict.fromkeys(("pad", "cls", "sep", "bos", "eos"), 0)
+    options = FAMILIES["ModernBertForMaskedLM"].huggingface_config(model, types.SimpleNamespace(**ids))
+    with torch.device("meta"):
+        theirs = transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(**options))
+    assert count(architectures.ENCODERS[name], vocab_size) == theirs.num_parameters() + model.d_model
+
+
+def test_neobert():
+    layer = 4 * 768 * 768 + 3 * 768 * 2048 + 2 * 768
+    assert (
+        count(architectures.ENCODERS["neobert_base"], BERT_VOCABULARY) == 2 * BERT_VOCABULARY * 768 + 28 * layer + 768
+    )
+
+
+def test_the_table_of_the_shapes_has_the_numbers_of_todays_encoders():
+    sizes = {"mmbert": 256000, "neobert": BERT_VOCABULARY}
+    for name, shape in architectures.ENCODERS.items():
+        number = count(shape, sizes.get(name.partition("_")[0], 50368)) / 1e6
+        assert f"{number:.1f}M" in architectures.__doc__ or f"{number / 1e3:.2f}B" in architectures.__doc__, (
+            name,
+            number,
+        )

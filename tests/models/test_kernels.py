@@ -146,6 +146,25 @@ def test_kernels_for_tpus_on_rows_of_two_padded_blocks(kernel, name, with_bias, 
         check(name, kernel, with_bias=with_bias)
 
 
+def test_the_soft_cap_of_splash_attention(monkeypatch):
+    """In the interpreter, against XLA's operations, which tests/models/test_encoders.py compares with autodiff."""
+    make_kernel = functools.partial(fused_attention.splash.make_splash_mha, interpret=True)
+    monkeypatch.setattr(fused_attention.splash, "make_splash_mha", make_kernel)
+    query, key, value, _, output_bar = inputs("causal", False)
+    queries, keys, options = ROWS["causal"]
+
+    def loss(arguments, kernel):
+        config = tiny.config(attention=kernel, positions="rope", head_dim=K, attention_softcap=0.8)
+        attention_fn = make_attention_fn(config, jnp.asarray(queries), jnp.asarray(keys), **options)
+        return (attention_fn(arguments[0], KeysValues(*arguments[1:])) * output_bar).sum()
+
+    arguments = tuple(map(jnp.asarray, (query, key, value)))
+    expected = jax.value_and_grad(loss)(arguments, "xla")
+    with placed(platform="tpu", over_devices=on_one_device):
+        found = jax.value_and_grad(loss)(arguments, "splash")
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), found, expected)
+
+
 @pytest.mark.parametrize(
     ("name", "with_bias"),
     [
@@ -244,6 +263,15 @@ def shapes_of(config):
             "splash has no prefix and no attention order, which rows here have",
         ),
         ("tpu", {"attention": "splash"}, {"length": 3}, "splash", "model.attention='splash'"),
+        ("tpu", {"attention_softcap": 50.0}, {}, "splash", SUPPORTED),
+        ("cuda", {"attention_softcap": 50.0}, {}, "xla", "cudnn has no soft-cap, and model.attention_softcap=50.0"),
+        (
+            "tpu",
+            {"global_every": 3},
+            {},
+            "xla",
+            "flash has one mask for all layers, and model.global_every=3 gives some a local one",
+        ),
     ],
 )
 def test_the_chosen_kernel_and_the_reason(platform, changes, options, name, reason):
@@ -259,6 +287,8 @@ def test_the_chosen_kernel_and_the_reason(platform, changes, options, name, reas
         ("cuda", {"attention": "cudnn"}, "cudnn needs precision='bfloat16' or 'float16', not 'float32'"),
         ("tpu", {"attention": "flash", "dropout_rate": 0.1}, "flash has no dropout"),
         ("cuda", {"attention": "flash"}, "flash needs a TPU, not cuda"),
+        ("tpu", {"attention": "flash", "attention_softcap": 50.0}, "flash has no soft-cap, and model.attention_softc"),
+        ("tpu", {"attention": "splash", "global_every": 3}, "splash has one mask for all layers, and model.global_ev"),
     ],
 )
 def test_a_kernel_that_cannot_run_raises_one_line(platform, changes, reason):

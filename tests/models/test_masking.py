@@ -39,10 +39,13 @@ def spans(architecture):
     return (slice(0, 3), slice(3, 5)) if architecture == "encoder_only" else (slice(0, 4), slice(4, 7))
 
 
-@pytest.mark.parametrize("positions", ["relative", "rope", "learned"])
+LOCAL = dict(global_every=2, local_distance=1, qk_norm=True, attention_softcap=2.0, first_attention_norm=False)
+
+
+@pytest.mark.parametrize("fields", [dict(positions=name) for name in ("relative", "rope", "learned")] + [LOCAL])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_packed_examples_give_the_logits_of_single_ones_and_are_independent(architecture, positions):
-    config = tiny.config(architecture=architecture, positions=positions)
+def test_packed_examples_give_the_logits_of_single_ones_and_are_independent(architecture, fields):
+    config = tiny.config(architecture=architecture, **fields)
     params, (first, second) = tiny.params(config), spans(architecture)
     logits = tiny.run(config, params, packed_batch(FIRST, SECOND))
     np.testing.assert_allclose(logits[0, first], logits[1, : first.stop], atol=2e-5)

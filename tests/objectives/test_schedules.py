@@ -10,7 +10,7 @@ from contract.errors import ConfigError
 from data.windows.batches import loader
 from experiment.experiment import make_experiment
 from objectives import MLM, Schedule, denoisers_of
-from objectives.objective import RowShape
+from objectives.objective import Phases, RowShape
 from objectives.rows.window_specs import most_scored
 from tests.data.corpus import all_documents, store_of
 from tests.objectives.helpers import make_collator, random_windows, vocab
@@ -68,6 +68,34 @@ def test_the_objective_of_each_step():
     assert [jump.at(step) for step in (9, 10)] == [BERT, last]
 
 
+def test_the_objective_of_each_phase():
+    rates = (0.3, 0.15, 0.05)
+    first, second, last = (dataclasses.replace(BERT, mask_rate=rate) for rate in rates)
+    phases = Phases(first, last, ("mask_rate",), 10, 20, (second,), (10, 20))
+    [denoiser] = denoisers_of(last, "x", phases)
+    found = [denoiser.at(step).objective for step in (0, 9, 10, 19, 20, 10**9)]
+    assert found == [first, first, second, second, last, last]
+    assert denoiser.ends == (first, second, last) and denoiser.at(10).schedule is None
+
+
+def test_phases_of_a_config():
+    """Shares and steps, in an objective and in a row of a mixture."""
+    phases = dict(schedule="phases", phase_steps=(0.25, 10), phase_mask_rate=(0.2, 0.1))
+    fields = small_config("mlm", "encoder_only") | {"train": config_of()["train"]}
+    fields["objective"] |= phases | {"mask_rate": 0.4}
+    row = mixture_of(phases | {"mask_rate": 0.4})
+    for experiment in map(make_experiment, (fields, row)):
+        task = experiment.tasks[-1]
+        rates = [task.at(step).objective.mask_rate for step in (0, 4, 5, 9, 10, 19)]
+        assert rates == [0.4, 0.4, 0.2, 0.2, 0.1, 0.1]
+        assert task.objective.mask_rate == 0.1
+    rates = dict(schedule="phases", phase_steps=(3, 3, 7), phase_mask_rate=(0.2, 0.6, 0.1))
+    fields["objective"] |= rates
+    experiment = make_experiment(fields)
+    length = experiment.data.inputs_length
+    assert most_scored(experiment.tasks, experiment.batch_spec, experiment.row_shape) == round(0.6 * length)
+
+
 def test_the_rate_of_selected_tokens_at_five_steps():
     """Within four standard deviations of the binomial count, from 0.1 at step 0 to 0.5 at step 100."""
     last = dataclasses.replace(ROBERTA, mask_rate=0.5)
@@ -91,8 +119,20 @@ def changed(fields, section, **values):
     return fields | {section: fields[section] | values}
 
 
+PHASES = {"schedule": "phases", "phase_steps": (3, 11), "phase_mask_rate": (0.2, 0.1)}
+
+
+def phases_of(**changes):
+    fields = small_config("mlm", "encoder_only", data__documents="join")
+    fields["objective"] |= PHASES | changes
+    fields["train"]["steps"] = STEPS
+    return fields
+
+
 FIELDS = {
     "one objective": config_of(),
+    "phases": phases_of(),
+    "phases of a row of a mixture": mixture_of(PHASES),
     "a row of a mixture": mixture_of(ROW),
     "planned rows": changed(
         config_of("iid_denoising:iid_15_r10s90_f", "encoder_decoder", final_random_token_rate=0.9),
@@ -187,6 +227,34 @@ INVALID = {
 }
 
 
+INVALID |= {
+    "phases out of order": (
+        phases_of(phase_steps=(11, 3)),
+        r"objective.phase_steps=\(11, 3\) must be the first steps of",
+    ),
+    "no phases": (phases_of(phase_steps=()), r"objective.phase_steps=\(\) must be the first steps of the phases"),
+    "a phase after the run": (
+        phases_of(phase_steps=(3, 21)),
+        "objective.phase_steps=21 must be train.steps=20",
+    ),
+    "a value too few": (
+        phases_of(phase_mask_rate=(0.2,)),
+        r"objective.phase_mask_rate=\(0.2,\) must have a value for each of the 2 phases that objective.phase_steps",
+    ),
+    "one value": (phases_of(phase_mask_rate=0.2), "objective.phase_mask_rate=0.2 must have a value for each of the 2"),
+    "a phase out of range": (
+        phases_of(phase_mask_rate=(1.5, 0.1)),
+        r"phase_mask_rate=1.5 must be in \(0, 1\)",
+    ),
+    "phases of no number": (phases_of(phase_mask_unit=("word",) * 2), "schedule='phases' has phase_mask_unit: it can"),
+    "final values of phases": (phases_of(final_mask_rate=0.1), "unknown config field objective.final_mask_rate"),
+    "phases of a line": (
+        config_of(phase_steps=(3,)),
+        "objective.phase_steps needs objective.schedule='phases': set it, or remove phase_steps",
+    ),
+}
+
+
 def without(fields, name):
     return fields | {"objective": {key: value for key, value in fields["objective"].items() if key != name}}
 
@@ -194,7 +262,8 @@ def without(fields, name):
 INVALID |= {
     "no final value": (without(config_of(), "final_mask_rate"), "objective.schedule='linear' changes no field: it can"),
     "no step": (without(config_of(), "end_step"), "config field objective.end_step is missing"),
-    "epochs": (changed(config_of(), "train", steps=0, epochs=2.0), "train.epochs=2.0 does not go with objective.sched"),
+    "epochs": (changed(config_of(), "train", steps=0, epochs=2.0), "train.epochs=2.0 does not go with objective.end_s"),
+    "no phase steps": (without(phases_of(), "phase_steps"), "config field objective.phase_steps is missing"),
 }
 
 

@@ -168,3 +168,29 @@ def test_a_longer_wavelength_is_stated(corpus, tmp_path):
     save(tmp_path, corpus)
     _, _, lines = started(corpus, tmp_path, "clm", "decoder_only", model__rope_theta=5e5)
     assert lines[1] == " converted  model.rope_theta is 500000 in place of 10000"
+
+
+LOCAL = dict(model__global_every=2, model__local_distance=3, model__local_rope_theta=50.0)
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "message"),
+    [
+        (LOCAL, LOCAL | {"model__local_distance": 4}, "model.local_distance is 3 in that run and 4 here"),
+        ({}, LOCAL, "model.global_every is 1 in that run and 2 here"),
+        (LOCAL, LOCAL | {"model__local_rope_theta": 5.0}, "model.local_rope_theta is 50.0 in that run and 5.0 here"),
+        ({"model__logits_softcap": 30.0}, {}, "model.logits_softcap is 30.0 in that run and 0.0 here"),
+        ({"model__qk_norm": True}, {}, "decoder/layers/self_attention/key_norm/scale is .* and missing here"),
+        (
+            LOCAL | {"model__num_layers": 3},
+            LOCAL | {"model__num_layers": 6},
+            "repeats the 3 layers there, which are not a multiple of model.global_every=2: local layers would become",
+        ),
+    ],
+)
+def test_fields_of_local_attention_and_soft_caps_are_those_of_the_earlier_run(corpus, tmp_path, there, here, message):
+    save(tmp_path, corpus, **there)
+    experiment = make_experiment(fields(corpus, "clm", "decoder_only", train__init_from=str(tmp_path), **here))
+    with pytest.raises(ConfigError, match=message) as error:
+        check_init_from(experiment)
+    assert len(str(error.value).splitlines()) == 1
