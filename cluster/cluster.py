@@ -26,6 +26,12 @@ _HEARTBEAT_SECONDS = 60
 # Processes may need hours to build their token stores. The coordination service notices processes that end.
 _EXCHANGE_MILLISECONDS = 24 * 3600 * 1000
 _exchanges = itertools.count()
+# Variable -> its values in a process among several, as a regular expression.
+_OF_SEVERAL = {
+    "MEGASCALE_NUM_SLICES": r"[2-9]|[1-9]\d+",
+    "TPU_PROCESS_ADDRESSES": r".*,.*",
+    "JOB_COMPLETION_INDEX": r"[1-9]\d*",
+}
 
 
 class Cluster:
@@ -119,24 +125,13 @@ class Cluster:
         if error is not None:
             raise error
 
-    @contextlib.contextmanager
-    def process_zero_first(self) -> Iterator[None]:
-        """Runs the block in process 0, and then in the others at once, also if process 0 raises an error in it.
+    def process_zero_first(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context that process 0 runs first, and then the others at once, also after an error in process 0.
 
         For what process 0 makes and the others find, such as a token store in a shared folder. All processes must
-        enter the same blocks in the same order. After ten seconds the others print that they wait.
+        enter the same contexts in the same order. After ten seconds the others print that they wait.
         """
-        if not jax.distributed.is_initialized():
-            yield
-            return
-        client, name = key_value_store(), f"cloze/turns/{next(_exchanges)}"
-        if jax.process_index() > 0:
-            _wait_for(client, name, f"process {jax.process_index()} waits for process 0, which opens the corpus")
-        try:
-            yield
-        finally:
-            if jax.process_index() == 0:
-                client.key_value_set(name, "done")
+        return _process_zero_first() if jax.distributed.is_initialized() else contextlib.nullcontext()
 
     def _compare(self, values: Mapping[str, Any], error: Exception | None) -> None:
         """Raises ConfigError if values differ, or another process alone has an error; arguments as in `check_equal`."""
@@ -149,6 +144,18 @@ class Cluster:
             return  # it is raised as it is
         if message := describe_difference(reports):
             raise ConfigError(message) from error
+
+
+@contextlib.contextmanager
+def _process_zero_first() -> Iterator[None]:
+    client, name = key_value_store(), f"cloze/turns/{next(_exchanges)}"
+    if jax.process_index() > 0:
+        _wait_for(client, name, f"process {jax.process_index()} waits for process 0, which opens the corpus")
+    try:
+        yield
+    finally:
+        if jax.process_index() == 0:
+            client.key_value_set(name, "done")
 
 
 def _wait_for(client: Any, name: str, message: str) -> None:
@@ -236,20 +243,15 @@ def unjoined_warnings(environment: Mapping[str, str]) -> list[str]:
     joins these (with the package `kubernetes`), and `Cluster.join` only where it is asked to, because such variables
     are set for single processes too.
     """
-    if jax.process_count() > 1:
-        return []
-    slices = environment.get("MEGASCALE_NUM_SLICES", "1")
-    found = {
-        "MEGASCALE_NUM_SLICES": slices.isdecimal() and int(slices) > 1,
-        "TPU_PROCESS_ADDRESSES": "," in environment.get("TPU_PROCESS_ADDRESSES", ""),
-        "JOB_COMPLETION_INDEX": environment.get("JOB_COMPLETION_INDEX", "0") != "0",
-    }
-    return [
-        f"{name}={environment[name]} is of one process among several, but this run has one process: add --multi_host, "
-        "or --coordinator_address, --num_processes and --process_id, if it is a part of a larger run"
-        for name, is_set in found.items()
-        if is_set
-    ][:1]
+    found = [name for name, several in _OF_SEVERAL.items() if re.fullmatch(several, environment.get(name, ""))]
+    return [_unjoined(name, environment[name]) for name in found[:1] if jax.process_count() == 1]
+
+
+def _unjoined(name: str, value: str) -> str:
+    return (
+        f"{name}={value} is of one process among several, but this run has one process: add --multi_host, or "
+        "--coordinator_address, --num_processes and --process_id, if it is a part of a larger run"
+    )
 
 
 def local_gpus(environment: Mapping[str, str]) -> Sequence[int]:

@@ -190,7 +190,7 @@ def compiled_train_step(
         return step(state, batch, *frozen)
 
     if is_pmap:
-        in_axes = (None, 0, None, *(None for _ in frozen))
+        in_axes = (None, 0, None, *[None] * len(frozen))
         return jax.pmap(train_step, "data", in_axes=in_axes, out_axes=None, donate_argnums=0)
     return jax.jit(
         on_mesh(train_step, batch_sharding),

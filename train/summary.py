@@ -34,12 +34,8 @@ def print_summary(run: CompiledRun, display: Display, workdir: str) -> None:
         corpus_warnings += [of + line for line in (*skipped, *uncovered)]
         if run.experiment.data.near_duplicates == "keep":
             corpus_warnings += _trained_text_warnings(corpus)
-    for warning in (
-        *run.experiment.warnings,
-        *corpus_warnings,
-        *accelerator_warnings(),
-        *unjoined_warnings(os.environ),
-    ):
+    of_machine = [*accelerator_warnings(), *unjoined_warnings(os.environ)]
+    for warning in (*run.experiment.warnings, *corpus_warnings, *of_machine):
         display.warn(warning)
 
 
@@ -67,14 +63,10 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
         "windows": _windows_line(experiment),
     }
-    if experiment.teacher:
-        lines["teacher"] = experiment.teacher
-    if experiment.chosen:
-        lines["memory"] = experiment.chosen
-    if experiment.tokenizer.adds_pad:
-        lines["padding"] = f"id {experiment.vocab.pad}, a row added to the vocabulary: {data.tokenizer} has no pad id"
-    if experiment.vocab.pad == experiment.vocab.eos:
-        lines["padding"] = f"id {experiment.vocab.pad}, which is EOS: data.append_special_tokens=False adds no pad id"
+    choices = {"teacher": experiment.teacher, "memory": experiment.chosen}
+    lines |= {name: text for name, text in choices.items() if text}
+    if experiment.tokenizer.adds_pad or experiment.vocab.pad == experiment.vocab.eos:
+        lines["padding"] = _describe_padding(experiment)
     if config.epochs:
         lines["steps"] = describe_epochs(experiment, run.train_documents)
     if experiment.learner.language_model(run.state_shapes.params) is not None:
@@ -87,6 +79,13 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
             if experiment.byte_metric == "bits_per_byte":  # otherwise its loss does not compare with the run's
                 lines[_line_name("trigram", corpus)] = _trigram_line(run, number)
     return lines
+
+
+def _describe_padding(experiment: Experiment) -> str:
+    pad = f"id {experiment.vocab.pad}"
+    if experiment.vocab.pad == experiment.vocab.eos:
+        return f"{pad}, which is EOS: data.append_special_tokens=False adds no pad id"
+    return f"{pad}, a row added to the vocabulary: {experiment.data.tokenizer} has no pad id"
 
 
 def _line_name(name: str, corpus: Corpus) -> str:
