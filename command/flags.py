@@ -14,6 +14,7 @@ process, and calls `parse_flags` first:
         run_command(main)
 """
 
+import ast
 import contextlib
 import difflib
 import importlib.util
@@ -239,6 +240,39 @@ def field_descriptions() -> dict[str, str]:
     return found
 
 
+def objective_descriptions(fields: Mapping[str, Any], prefix: str = "objective") -> dict[str, str]:
+    """Returns the dotted name of each field of an objective -> what it is, one line, from its class's docstring.
+
+    fields: of the objective, with those of its denoisers, if any.
+    """
+    found = {}
+    if entry := re.search(rf'"{re.escape(str(fields.get("name")))}": (\w+)', _source_of("__init__")):
+        found = {f"{prefix}.{field}": text for field, text in _described_class("__init__", entry[1]).items()}
+    for name, group in fields.items():
+        if isinstance(group, Mapping):
+            found |= objective_descriptions(group, f"{prefix}.{name}")
+    return found
+
+
+def _described_class(module: str, name: str) -> dict[str, str]:
+    """Returns the fields of a class of objectives/, which `module` imports, and of its bases -> what they are."""
+    found: dict[str, str] = {}
+    origin = re.search(rf"^from objectives\.(\w+) import .*\b{name}\b", _source_of(module), re.MULTILINE)
+    for node in ast.parse(_source_of(origin[1])).body if origin else ():
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            for base in node.bases:
+                found |= _described_class(origin[1], ast.unparse(base))
+            paragraphs = r"^(\w+(?:, \w+)*): (.*(?:\n .*)*)"
+            for names, text in re.findall(paragraphs, ast.get_docstring(node) or "", re.MULTILINE):
+                found |= dict.fromkeys(names.split(", "), textwrap.shorten(text, 110, placeholder=" ..."))
+    return found
+
+
+def _source_of(module: str) -> str:
+    path = _BASE_CONFIG.parent.parent / "objectives" / f"{module}.py"
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
 def _check_config_file(argv: list[str]) -> None:
     for path, colon, preset in (value.partition(":") for value in _config_arguments(argv)):
         if not os.path.isfile(path):
@@ -272,12 +306,12 @@ def _config_help(argv: list[str]) -> str:
     except BaseException as error:
         raise ConfigError(_one_line(error, argv)) from error
     heading = f"of {name}" if given else "with their defaults; --config=... --help prints those of a config"
-    described = field_descriptions()
+    described = field_descriptions() | objective_descriptions(fields.get("objective", {}))
     lines = [
         f"  --config.{field}={value!r}" + f"  # {described.get(field)}" * (field in described)
         for field, value in _leaves(fields)
     ]
-    where = "configs/base.py has their whole descriptions, and objectives/ those of config.objective"
+    where = "configs/base.py and objectives/ have their whole descriptions"
     return "\n".join([f"Fields of the config, {heading}. {where}:", *lines])
 
 
