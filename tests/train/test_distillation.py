@@ -143,6 +143,14 @@ REFUSED = {
         {"teacher": "short"},
         r"short: data.inputs_length=40 must be at most model.max_length=20, the number of learned positions",
     ),
+    "a token is predicted at another position": (
+        {"name": "masked_diffusion"},
+        r"decoder_only: that run predicts a token where the token before it is read, and here it is predicted at its ",
+    ),
+    "the next token is not predicted": (
+        {"teacher": "in_place"},
+        r"in_place: that run predicts a token at its own position, and here it is predicted where the token before it ",
+    ),
     "next position unknown": (
         {"name": "sigma_gpt"},
         r"that run has model.target_positions=False and does not know which token of a row is the next one",
@@ -158,6 +166,7 @@ def unfit(corpus, tmp_path_factory):
     save_random_run(fields(corpus, "classification", "decoder_only", **labelled), str(folder / "classifier"))
     short = {"data__inputs_length": 20, "data__targets_length": 20, "model__positions": "learned"}
     save_random_run(fields(corpus, "clm", "decoder_only", **short), str(folder / "short"))
+    save_random_run(fields(corpus, "masked_diffusion", "decoder_only"), str(folder / "in_place"))
     return folder
 
 
