@@ -123,8 +123,8 @@ def _check_rows(experiment: Experiment, model: ModelConfig, origin: Origin) -> l
         own, before = "at its own position", "where the token before it is read"
         there, needed = (own, before) if True not in origin.shifted else (before, own)
         raise ConfigError(
-            f"{where}: that {origin.kind} predicts a token {there}, and here it is predicted {needed}: choose a teacher "
-            "whose objective predicts tokens there"
+            f"{where}: that {origin.kind} predicts a token {there}, and here it is predicted {needed}: choose "
+            "a teacher whose objective predicts tokens there"
         )
     if here.target_positions and not model.target_positions:
         raise ConfigError(
