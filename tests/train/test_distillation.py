@@ -101,6 +101,18 @@ def test_a_continued_run_has_the_same_teacher_and_equals_the_uninterrupted_one(c
     assert "\n" not in str(error.value)
 
 
+def test_epochs_with_a_teacher_are_resolved_to_steps(corpus, teachers, tmp_path):
+    teacher = {"distillation__teacher": str(teachers / "decoder_only")}
+    one_row = {"train__steps": 0, "train__epochs": 1e-4, "optimizer__warmup_steps": 0}
+    config = fields(corpus, "clm", "decoder_only", **teacher, **one_row)
+    train(config, tmp_path / "run")
+    of_train = metrics(tmp_path / "run", "train")
+    assert of_train and all(line["distillation_loss"] > 0 for line in of_train)
+    saved = Workdir(tmp_path / "run").config()
+    assert saved["train"]["steps"] == len(of_train) and saved["teacher"]["step"] == 0
+    assert "distillation.teacher" in train(config, tmp_path / "run")  # the finished run continues with it
+
+
 def test_a_hugging_face_folder_and_electras_generator_are_teachers(corpus, tmp_path):
     pytest.importorskip("transformers")
     from tests.huggingface.hub_folders import make_hub_folder
