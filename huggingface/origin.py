@@ -41,6 +41,7 @@ class Origin:
       shapes: of its Transformer's arrays.
       modules: the entries of `shapes` that it has trained; the others are drawn by `load`, such as an output head.
       load: mesh -> the Transformer's arrays on it, and the step of their checkpoint; None for a folder.
+      shifted: whether it predicts a token where the token before it is read; both if it was trained on both.
     """
 
     where: str
@@ -51,6 +52,7 @@ class Origin:
     shapes: Params
     modules: frozenset[str]
     load: Callable[[Mesh], tuple[Params, int | None]]
+    shifted: frozenset[bool]
 
 
 def open_origin(path: str) -> Origin:
@@ -62,7 +64,7 @@ def open_origin(path: str) -> Origin:
     shapes = jax.eval_shape(other.learner.transformer, other.params_shapes)
     modules = frozenset(other.params_shapes["transformer"])
     parts = (other.model, other.tokenizer, _vocabulary_of_run(other), shapes, modules)
-    return Origin(where, "run", *parts, lambda mesh: load_transformer(other, path, mesh))
+    return Origin(where, "run", *parts, lambda mesh: load_transformer(other, path, mesh), shifted_targets(other))
 
 
 def open_teacher(path: str) -> Origin:
@@ -82,14 +84,20 @@ def open_teacher(path: str) -> Origin:
         raise ConfigError(f"{where}: {not_a_language_model(other)}")
     model, shapes = model_and_shapes
     parts = (model, other.tokenizer, _vocabulary_of_run(other), shapes, frozenset(shapes))
-    return Origin(where, "run", *parts, lambda mesh: load_language_model(other, path, mesh))
+    return Origin(where, "run", *parts, lambda mesh: load_language_model(other, path, mesh), shifted_targets(other))
 
 
 def _origin_of_folder(path: str, where: str) -> Origin:
     found = open_model(path, where)
     modules = frozenset(jax.eval_shape(functools.partial(init_params, found.model), jax.random.key(0)))
     parts = (found.model, found.tokenizer, _vocabulary_of_folder(found), found.shapes, modules)
-    return Origin(where, "folder", *parts, lambda mesh: (found.load(mesh), None))
+    return Origin(where, "folder", *parts, lambda mesh: (found.load(mesh), None), frozenset({found.model.has_decoder}))
+
+
+def shifted_targets(experiment: Experiment) -> frozenset[bool]:
+    """Returns, of the objectives of a run, whether each predicts a token where the token before it is read."""
+    objectives = [denoiser.objective for denoiser in experiment.denoisers]
+    return frozenset(getattr(x, "shifted", not x.in_place or x.causal) for x in objectives)
 
 
 def _vocabulary_of_run(experiment: Experiment) -> dict[str, Any]:

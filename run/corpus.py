@@ -253,12 +253,16 @@ def resolve_epochs(experiment: Experiment, documents: Documents | MixedDocuments
     does not fit the resolved number of steps.
     """
     epochs, steps = experiment.train.epochs, steps_of(experiment, documents)
+    config = {**experiment.config}
+    own = {name: config.pop(name) for name in ("teacher",) if name in config}  # no section of the config of a new run
     try:
-        resolved = make_experiment(experiment.config, steps=steps)
+        resolved = make_experiment(config, steps=steps)
     except ConfigError as error:
         raise ConfigError(f"train.epochs={epochs:g} is {steps} steps with this corpus, and {error}") from error
     warnings = tuple(dict.fromkeys((*resolved.warnings, *experiment.warnings)))
-    kept = {"chosen": experiment.chosen, "new_store_dir": experiment.new_store_dir}
+    setup = dataclasses.replace(resolved.learner.setup, teacher=experiment.learner.setup.teacher)
+    kept = {name: getattr(experiment, name) for name in ("chosen", "new_store_dir", "teacher", "teacher_flops")}
+    kept |= {"config": resolved.config | own, "learner": dataclasses.replace(resolved.learner, setup=setup)}
     return dataclasses.replace(resolved, warnings=warnings, **kept)
 
 

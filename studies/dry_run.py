@@ -1,5 +1,6 @@
 """What `train.ablate --dry_run` prints: the runs of a study, what differs beyond its question, and their time."""
 
+import dataclasses
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 import jax
 
 from experiment.experiment import make_experiment
+from huggingface.teacher import load_teacher
 from run.compiled_run import make_run
 from run.memory import resolve_memory, this_machine
 from studies.plan import Job, Plan, PlannedRun, with_fields
@@ -78,7 +80,11 @@ def _seconds(run: PlannedRun, measured: dict[str, float]) -> float:
     fields = with_fields(run.fields, {"train.init_from": ""})
     key = repr({name: value for name, value in fields.items() if name not in ("seed", "optimizer")})
     if key not in measured:
-        run_here = make_run(resolve_memory(make_experiment(fields), this_machine()), show_progress=False)
+        experiment, frozen = make_experiment(fields), ()
+        if experiment.learner.setup.distillation.teacher:
+            experiment, frozen = load_teacher(experiment)
+        run_here = make_run(resolve_memory(experiment, this_machine()), show_progress=False)
+        run_here = dataclasses.replace(run_here, frozen=frozen)
         state, batches = run_here.init_state(), run_here.train_batches(0)
         for count in range(1 + _MEASURED_STEPS):
             state, metrics = run_here.train_step(state, run_here.to_devices(next(batches)))

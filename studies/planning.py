@@ -11,6 +11,7 @@ from contract.errors import ConfigError
 from data.windows.batches import Batches
 from evaluation.cross_evaluate import RUN_FIELDS
 from experiment.experiment import Experiment, make_experiment
+from huggingface.teacher import with_teacher
 from huggingface.vocabulary import VOCABULARY
 from run.corpus import open_corpora
 from run.restore import check_same_transformer
@@ -219,7 +220,8 @@ def _fine_tuning(measure: FineTuning, trained: Experiment, where: str) -> Planne
 
 def _experiment(fields: Mapping[str, Any], where: str) -> Experiment:
     try:
-        return make_experiment(fields)
+        experiment = make_experiment(fields)
+        return with_teacher(experiment) if experiment.learner.setup.distillation.teacher else experiment
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
 

@@ -18,6 +18,7 @@ from studies.planning import fine_tuning_fields, make_plan
 from studies.results import Outcome, StudyFolder
 from studies.study import load_study, make_study
 from tests.studies.studies import SMALL, on, small_study
+from tests.train.small_runs import save_random_run
 
 DECODER = SMALL | {"model.architecture": "decoder_only"}
 MLM = {"model.architecture": "encoder_only"}
@@ -42,6 +43,17 @@ def test_a_budget_of_flops_is_met_by_each_variant(corpus):
     plan = make_plan(small_study(corpus, budget=flops(1e9)), {})
     for one in plan.variants.values():
         assert one.flops == pytest.approx(1e9, rel=0.02)
+
+
+def test_a_budget_of_flops_has_the_forward_passes_of_a_teacher(corpus, tmp_path):
+    save_random_run(make_plan(small_study(corpus), {}).variants["slow"].main.fields, str(tmp_path / "teacher"))
+    teacher = {"distillation.teacher": str(tmp_path / "teacher")}
+    variants = {"slow": variant(), "taught": variant(teacher)}
+    plain, taught = make_plan(small_study(corpus, variants=variants, budget=flops(1e9)), {}).variants.values()
+    assert taught.flops == pytest.approx(plain.flops, rel=0.02)
+    assert taught.steps == pytest.approx(plain.steps * 3 / 4, rel=0.02)  # the teacher is as large as the model
+    with pytest.raises(ConfigError, match=r"distillation.teacher=nowhere is not the folder of a run"):
+        make_plan(small_study(corpus), {"distillation.teacher": "nowhere"})
 
 
 def test_a_start_has_its_share_of_the_budget(corpus):

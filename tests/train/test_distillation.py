@@ -101,6 +101,18 @@ def test_a_continued_run_has_the_same_teacher_and_equals_the_uninterrupted_one(c
     assert "\n" not in str(error.value)
 
 
+def test_epochs_with_a_teacher_are_resolved_to_steps(corpus, teachers, tmp_path):
+    teacher = {"distillation__teacher": str(teachers / "decoder_only")}
+    one_row = {"train__steps": 0, "train__epochs": 1e-4, "optimizer__warmup_steps": 0}
+    config = fields(corpus, "clm", "decoder_only", **teacher, **one_row)
+    train(config, tmp_path / "run")
+    of_train = metrics(tmp_path / "run", "train")
+    assert of_train and all(line["distillation_loss"] > 0 for line in of_train)
+    saved = Workdir(tmp_path / "run").config()
+    assert saved["train"]["steps"] == len(of_train) and saved["teacher"]["step"] == 0
+    assert "distillation.teacher" in train(config, tmp_path / "run")  # the finished run continues with it
+
+
 def test_a_hugging_face_folder_and_electras_generator_are_teachers(corpus, tmp_path):
     pytest.importorskip("transformers")
     from tests.huggingface.hub_folders import make_hub_folder
@@ -143,6 +155,14 @@ REFUSED = {
         {"teacher": "short"},
         r"short: data.inputs_length=40 must be at most model.max_length=20, the number of learned positions",
     ),
+    "a token is predicted at another position": (
+        {"name": "masked_diffusion"},
+        r"decoder_only: that run predicts a token where the token before it is read, and here it is predicted at its ",
+    ),
+    "the next token is not predicted": (
+        {"teacher": "in_place"},
+        r"in_place: that run predicts a token at its own position, and here it is predicted where the token before it ",
+    ),
     "next position unknown": (
         {"name": "sigma_gpt"},
         r"that run has model.target_positions=False and does not know which token of a row is the next one",
@@ -158,6 +178,7 @@ def unfit(corpus, tmp_path_factory):
     save_random_run(fields(corpus, "classification", "decoder_only", **labelled), str(folder / "classifier"))
     short = {"data__inputs_length": 20, "data__targets_length": 20, "model__positions": "learned"}
     save_random_run(fields(corpus, "clm", "decoder_only", **short), str(folder / "short"))
+    save_random_run(fields(corpus, "masked_diffusion", "decoder_only"), str(folder / "in_place"))
     return folder
 
 
