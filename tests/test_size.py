@@ -24,7 +24,7 @@ CODE = {
     "benchmarks": 1_040,
     "cloze": 280,
     "cluster": 390,
-    "command": 339,
+    "command": 365,
     "configs": 2_200,
     "contract": 386,
     "data": 4_340,

@@ -44,10 +44,9 @@ class LossSums(NamedTuple):
     ratios: dict[str, tuple[jax.Array, jax.Array]] = {}  # noqa: RUF012  name -> (sum, weight), float32 [] each
 
     def reported(self) -> dict[str, Any]:
-        """Returns all sums except `minimized_sum`, by name."""
-        sums = self._asdict()
-        del sums["minimized_sum"]
-        return sums
+        """Returns all sums except `minimized_sum`, by name; `ratios` if there are any."""
+        unreported = {"minimized_sum"} if self.ratios else {"minimized_sum", "ratios"}
+        return {name: value for name, value in self._asdict().items() if name not in unreported}
 
 
 class _TokenLosses(NamedTuple):

@@ -1,12 +1,21 @@
 """The flags of a command: when help is printed."""
 
+import importlib
 import re
 
 import pytest
 from absl import flags
 
 import configs.base
-from command.flags import _leaves, define_code, define_config, execute_file, field_descriptions, parse_flags
+from command.flags import (
+    _leaves,
+    define_code,
+    define_config,
+    execute_file,
+    field_descriptions,
+    objective_descriptions,
+    parse_flags,
+)
 from contract.errors import ConfigError
 from tests.train.subprocesses import ROOT
 
@@ -122,6 +131,18 @@ def test_another_flag_is_not_the_value_of_config(arguments):
 def test_a_preset_of_a_config_without_presets_is_named():
     with pytest.raises(ConfigError, match=r"--config=configs/base.py:x names a preset, .* has none: remove :x"):
         parsed_with_config("--config=configs/base.py:x")
+
+
+@pytest.mark.parametrize("config", ["electra", "ul2", "masked_diffusion", "next_latent"])
+def test_every_field_of_an_objective_is_described(config):
+    """ELECTRA's fields are those of MLM, too, and UL2's those of its denoisers."""
+    fields = importlib.import_module(f"configs.{config}").get_config().objective.to_dict()
+    described = objective_descriptions(fields)
+    names = {name for name, _ in _leaves({"objective": fields})}
+    missing = {name for name in names if name not in described}
+    assert {name.rpartition(".")[2] for name in missing} <= {"name", "mode", "weight"}
+    if config == "electra":
+        assert described["objective.random_token_rate"].startswith("probabilities that a selected token is masked")
 
 
 @pytest.mark.parametrize("body", ["def get_config():\n    sys.exit(0)\n", "sys.exit(0)\n"])
