@@ -163,7 +163,8 @@ class Qwen3(Llama):
     fields: ClassVar = Llama.fields | {"qk_norm": (True,)}
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        if set(types := options["layer_types"] or ()) - {"full_attention"}:
+        types = options["layer_types"]
+        if types is not None and not (isinstance(types, list) and all(each == "full_attention" for each in types)):
             raise ConfigError(f"config.json: layer_types={types} is not supported, only full_attention")
         return super()._model_fields(options, tensors)
 
@@ -190,7 +191,7 @@ def _rope_theta(options: Options) -> float:
 def require_plain_rope(name: str, given: Any) -> None:
     """Raises ConfigError if the option `name` has another value than rotary embeddings without scaling."""
     rope = given or {}
-    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
+    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else None
     if kind != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0:
         raise ConfigError(f"config.json: {name}={given} is not supported, only rotary embeddings without scaling")
 

@@ -30,6 +30,7 @@ class Cache(NamedTuple):
     encoder_segment_ids_BxE: Array | None
     segment_ids_BxS: Array  # 0 at positions not yet written
     bidirectional_mask_BxS: Array
+    positions_BxS: Array  # int32: 0 at positions not yet written
     next_positions_B: Array  # int32: position of the next token
     num_written: Array  # int32 []: positions written, the same for all rows
 
@@ -64,6 +65,7 @@ def init_cache(config: ModelConfig, params: Params, batch: Batch, length: int, l
         encoder_segment_ids_BxE=encoder_segment_ids,
         segment_ids_BxS=jnp.zeros((rows, length), jnp.int32),
         bidirectional_mask_BxS=jnp.zeros((rows, length), bool),
+        positions_BxS=jnp.zeros((rows, length), jnp.int32),
         next_positions_B=jnp.zeros(rows, jnp.int32),
         num_written=jnp.zeros((), jnp.int32),
     )
@@ -122,12 +124,14 @@ def _extend(
     index, num_new = cache.num_written, tokens_BxL.shape[1]
     segment_ids = jax.lax.dynamic_update_slice_in_dim(cache.segment_ids_BxS, segment_ids_BxL, index, 1)
     mask = jax.lax.dynamic_update_slice_in_dim(cache.bidirectional_mask_BxS, bidirectional_mask_BxL, index, 1)
+    positions = jax.lax.dynamic_update_slice_in_dim(cache.positions_BxS, positions_BxL, index, 1)
     hidden_BxLxD, keys_values = model.decoder(
         model.embed(tokens_BxL, positions_BxL, stack="decoder"),
         model.decoder.attention_context(
             positions_BxL,
             segment_ids_BxL,
             segment_ids,
+            key_positions_BxS=positions,
             bidirectional_mask=mask if model.config.has_prefix else None,
             encoder_segment_ids_BxE=cache.encoder_segment_ids_BxE,
             query_offset=index,
@@ -142,6 +146,7 @@ def _extend(
         keys_values=keys_values,
         segment_ids_BxS=segment_ids,
         bidirectional_mask_BxS=mask,
+        positions_BxS=positions,
         next_positions_B=positions_BxL[:, -1] + 1,
         num_written=index + num_new,
     )

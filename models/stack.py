@@ -164,6 +164,7 @@ class Stack(nnx.Module):
         segment_ids_BxL: Array,
         key_segment_ids_BxS: Array,
         *,
+        key_positions_BxS: Array | None = None,
         bidirectional_mask: Array | None = None,
         order_BxL: Array | None = None,
         encoder_segment_ids_BxE: Array | None = None,
@@ -174,6 +175,7 @@ class Stack(nnx.Module):
         Without a cache, the keys are those of the row itself and S is L. With a cache, S is the length of the cache
         and `query_offset` is the index of the first of the L positions in the cache.
 
+        key_positions: with a cache, the positions of its keys; None: those of the row.
         encoder_segment_ids: for cross-attention; None: no cross-attention.
         """
         config, bias, angles, cross_attention_fn = self.config, None, None, None
@@ -196,24 +198,21 @@ class Stack(nnx.Module):
             cross_attention_fn = make_attention_fn(
                 config, segment_ids_BxL, encoder_segment_ids_BxE, causal=False, query_offset=query_offset
             )
-        local = self._local(positions_BxL, key_segment_ids_BxS, query_offset) if config.global_every > 1 else None
+        key_positions_BxS = positions_BxL if key_positions_BxS is None else key_positions_BxS
+        local = self._local(positions_BxL, key_positions_BxS) if config.global_every > 1 else None
         return AttentionContext(attention_fn, angles, cross_attention_fn, cache_index, local)
 
-    def _local(self, positions_BxL: Array, key_segment_ids_BxS: Array, query_offset: Array | None) -> LocalAttention:
+    def _local(self, positions_BxL: Array, key_positions_BxS: Array) -> LocalAttention:
         """Returns what the local layers have in place. Arguments as for `attention_context`.
 
         Distances are those of positions, which are the same in the noisy and the clean copy of a text (block
-        diffusion). A cache has no positions of its keys: there they are those of places in the cache, where a row is
-        one segment.
+        diffusion), and are not those in the row where the tokens of a blank follow the whole text (GLM).
         """
-        config, queries, keys = self.config, positions_BxL, positions_BxL
-        if query_offset is not None:
-            queries = jnp.arange(positions_BxL.shape[1])[None] + query_offset
-            keys = jnp.arange(key_segment_ids_BxS.shape[1])[None]
-        near_BxQxS = jnp.abs(queries[:, :, None] - keys[:, None]) <= config.local_distance
+        config = self.config
+        near_BxLxS = jnp.abs(positions_BxL[:, :, None] - key_positions_BxS[:, None]) <= config.local_distance
         is_rotary = config.positions == "rope"
         angles = rotation(positions_BxL, config.head_dim, config.local_rope_theta) if is_rotary else None
-        return LocalAttention(near_BxQxS[:, None], angles)
+        return LocalAttention(near_BxLxS[:, None], angles)
 
     @property
     def layer_numbers(self) -> Array | None:

@@ -89,17 +89,19 @@ def start_from(run: CompiledRun, params: Params, path: str) -> tuple[Params, lis
     transformer, step = origin.load(run.mesh)
     lines = [f"{'start':>10}  parameters of {path}" + ("" if step is None else f", step {step}")]
     lines += [f"{'converted':>10}  {line}" for line in plan.conversions]
-    lines += _describe_copies(origin, plan, params, {name: before[name] for name in params["transformer"]})
-    return learner.replace_transformer(params, _transplant(before, transformer, plan)), lines
+    started = learner.replace_transformer(params, _transplant(before, transformer, plan))
+    # Of the other entries a learner may replace a part too: the embeddings of ELECTRA's generator.
+    kept = {id(leaf) for leaf in jax.tree.leaves(params)}
+    of_modules = {module: jax.tree.leaves(tree) for module, tree in started.items() if module != "transformer"}
+    new = {module: sum(leaf.size for leaf in leaves if id(leaf) in kept) for module, leaves in of_modules.items()}
+    return started, lines + _describe_copies(origin, plan, {name: before[name] for name in params["transformer"]}, new)
 
 
-def _describe_copies(origin: Origin, plan: Plan, params: Params, transformer: Params) -> list[str]:
+def _describe_copies(origin: Origin, plan: Plan, transformer: Params, new: dict[str, int]) -> list[str]:
     """Returns a line on the copied parameters, and one on the new ones, if any.
 
-    params: all parameters of the run. transformer: the part of them that starts as the origin's.
+    transformer: the parameters that start as the origin's. new: of each other module, the number of new ones.
     """
-    modules = {module: tree for module, tree in params.items() if module != "transformer"}
-    new = {module: sum(leaf.size for leaf in jax.tree.leaves(tree)) for module, tree in modules.items()}
     copied = num_arrays = 0
     for name, array in _by_name(transformer).items():
         if plan.names[name].partition("/")[0] not in origin.modules:

@@ -13,6 +13,7 @@ from scipy.special import erf
 
 from configs import mlm
 from experiment.experiment import make_experiment
+from models import decoding
 from models.attention import dot_product_attention
 from models.config import ModelConfig
 from models.multi_token import bind_heads, init_heads
@@ -20,7 +21,7 @@ from models.transformer import apply, bind
 from tests.models import tiny
 from tests.models.test_against_numpy import attend, attention_mask, heads, layer, layer_norm, parameters
 from tests.models.test_attention import attention_inputs
-from tests.models.test_decoding import check_logits
+from tests.models.test_decoding import LENGTH, PROMPT, check_logits, whole_rows
 from tests.table import random_windows
 
 MODERN_BERT = dict(
@@ -180,6 +181,23 @@ def test_decoding_with_a_cache(architecture, positions):
     fields = dict(qk_norm=True, attention_softcap=0.5, logits_softcap=0.7, global_every=2, local_distance=2)
     config = tiny.config(architecture=architecture, positions=positions, first_attention_norm=False, **fields)
     check_logits(config, architecture, prefix=architecture == "decoder_only")
+
+
+def test_a_cache_has_the_positions_of_its_keys():
+    """The tokens of a blank follow the text and have its positions (GLM): neighbours by position are not those here."""
+    config = tiny.config(architecture="decoder_only", positions="rope", global_every=2, local_distance=1)
+    batch = whole_rows("decoder_only", prefix=True)
+    batch["decoder_positions"] = jnp.asarray([[0, 1, 2, 3, 1, 2, 3, 4, 5], [0, 0, 0, 1, 0, 1, 2, 3, 4]])
+    params = tiny.params(config)
+    prompt = {name: x[:, : PROMPT + 1] for name, x in batch.items() if name.startswith("decoder")}
+    cache = decoding.init_cache(config, params, prompt, LENGTH)
+    logits, cache = decoding.prefill(config, params, prompt, cache)
+    expected = tiny.run(config, params, batch)[:, PROMPT:]
+    found = [logits]
+    for token in batch["decoder_input_tokens"][:, PROMPT + 1 :].T:
+        logits, cache = decoding.decode_step(config, params, token, cache)
+        found.append(logits)
+    np.testing.assert_allclose(jnp.stack(found, axis=1), expected, atol=2e-5, rtol=2e-5)
 
 
 def test_heads_of_further_tokens_read_the_states_of_the_model():

@@ -6,6 +6,7 @@ import pytest
 
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
+from learners.electra import SHARED
 from run.compiled_run import make_run
 from run.restore import language_model, load_experiment, load_params
 from tests.table import reads_corpus, small_config
@@ -83,6 +84,21 @@ def test_classification_starts_with_the_transformer_of_other_learners(corpus, tm
     assert params["classifier"] is before["classifier"]
     assert jax.tree.structure(params) == jax.tree.structure(before)
     jax.tree.map(np.testing.assert_array_equal, {name: params["transformer"][name] for name in saved}, saved)
+
+
+def test_the_embeddings_that_the_generator_gets_are_not_named_as_new(corpus, tmp_path):
+    model = {"model__tie_embeddings": True, "model__prediction_head": "bert"}
+    save_random_run(fields(corpus, "mlm", "encoder_only", **model), str(tmp_path))
+    config = fields(corpus, "electra", "encoder_only", **model, objective__embedding_sharing="gdes")
+    run = make_run(make_experiment(config), show_progress=False)
+    params, lines = start_from(run, before := initial(run), str(tmp_path))
+    table = params["generator"]["token_embedder"]["embedding"]
+    saved = load_params(load_experiment(tmp_path), tmp_path)[0]["transformer"]
+    np.testing.assert_array_equal(table, saved["token_embedder"]["embedding"])
+    embeddings = sum(leaf.size for name in SHARED for leaf in jax.tree.leaves(params["generator"].get(name)))
+    others = ("generator", "discriminator_head")
+    total = sum(leaf.size for name in others for leaf in jax.tree.leaves(before[name]))
+    assert lines[2].startswith(f"       new  {total - embeddings:,} parameters: ")
 
 
 @pytest.mark.parametrize(
