@@ -163,8 +163,7 @@ class Qwen3(Llama):
     fields: ClassVar = Llama.fields | {"qk_norm": (True,)}
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        types = options["layer_types"]
-        if types is not None and not (isinstance(types, list) and all(each == "full_attention" for each in types)):
+        if not isinstance(types := options["layer_types"] or [], list) or {*map(str, types)} - {"full_attention"}:
             raise ConfigError(f"config.json: layer_types={types} is not supported, only full_attention")
         return super()._model_fields(options, tensors)
 

@@ -178,10 +178,9 @@ class Stack(nnx.Module):
         key_positions: with a cache, the positions of its keys; None: those of the row.
         encoder_segment_ids: for cross-attention; None: no cross-attention.
         """
-        config, bias, angles, cross_attention_fn = self.config, None, None, None
-        cache_index = 0 if query_offset is None else query_offset
+        config, bias, angles, cross, index = self.config, None, None, None, 0 if query_offset is None else query_offset
         if config.positions == "relative":
-            bias = self.relative_position_bias(segment_ids_BxL.shape[1], key_segment_ids_BxS.shape[1], cache_index)
+            bias = self.relative_position_bias(segment_ids_BxL.shape[1], key_segment_ids_BxS.shape[1], index)
         elif config.positions == "rope":
             angles = rotation(positions_BxL, config.head_dim, config.rope_theta)
         attention_fn = make_attention_fn(
@@ -195,21 +194,20 @@ class Stack(nnx.Module):
             bias_1xHxQxS=bias,
         )
         if encoder_segment_ids_BxE is not None:
-            cross_attention_fn = make_attention_fn(
+            cross = make_attention_fn(
                 config, segment_ids_BxL, encoder_segment_ids_BxE, causal=False, query_offset=query_offset
             )
-        key_positions_BxS = positions_BxL if key_positions_BxS is None else key_positions_BxS
         local = self._local(positions_BxL, key_positions_BxS) if config.global_every > 1 else None
-        return AttentionContext(attention_fn, angles, cross_attention_fn, cache_index, local)
+        return AttentionContext(attention_fn, angles, cross, index, local)
 
-    def _local(self, positions_BxL: Array, key_positions_BxS: Array) -> LocalAttention:
+    def _local(self, positions_BxL: Array, key_positions_BxS: Array | None) -> LocalAttention:
         """Returns what the local layers have in place. Arguments as for `attention_context`.
 
         Distances are those of positions, which are the same in the noisy and the clean copy of a text (block
         diffusion), and are not those in the row where the tokens of a blank follow the whole text (GLM).
         """
-        config = self.config
-        near_BxLxS = jnp.abs(positions_BxL[:, :, None] - key_positions_BxS[:, None]) <= config.local_distance
+        config, keys_BxS = self.config, positions_BxL if key_positions_BxS is None else key_positions_BxS
+        near_BxLxS = jnp.abs(positions_BxL[:, :, None] - keys_BxS[:, None]) <= config.local_distance
         is_rotary = config.positions == "rope"
         angles = rotation(positions_BxL, config.head_dim, config.local_rope_theta) if is_rotary else None
         return LocalAttention(near_BxLxS[:, None], angles)
