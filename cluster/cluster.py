@@ -11,7 +11,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -125,13 +125,13 @@ class Cluster:
         if error is not None:
             raise error
 
-    def process_zero_first(self) -> contextlib.AbstractContextManager[None]:
-        """Returns a context that process 0 runs first, and then the others at once, also after an error in process 0.
+    def process_zero_first(self) -> contextlib.AbstractContextManager[Callable[[], None]]:
+        """Returns a context with a function that waits, in all processes but 0, until process 0 has left the context.
 
-        For what process 0 makes and the others find, such as a token store in a shared folder. All processes must
-        enter the same contexts in the same order. After ten seconds the others print that they wait.
+        For what process 0 makes and the others find, such as a token store in a shared folder. Process 0 may leave it
+        by an error. All processes must enter the same contexts in the same order.
         """
-        return _process_zero_first() if jax.distributed.is_initialized() else contextlib.nullcontext()
+        return _process_zero_first() if jax.distributed.is_initialized() else contextlib.nullcontext(lambda: None)
 
     def _compare(self, values: Mapping[str, Any], error: Exception | None) -> None:
         """Raises ConfigError if values differ, or another process alone has an error; arguments as in `check_equal`."""
@@ -147,14 +147,13 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def _process_zero_first() -> Iterator[None]:
-    client, name = key_value_store(), f"cloze/turns/{next(_exchanges)}"
-    if jax.process_index() > 0:
-        _wait_for(client, name, f"process {jax.process_index()} waits for process 0, which opens the corpus")
+def _process_zero_first() -> Iterator[Callable[[], None]]:
+    client, name, index = key_value_store(), f"cloze/turns/{next(_exchanges)}", jax.process_index()
+    waits = f"process {index} waits for process 0, which makes the token store"
     try:
-        yield
+        yield lambda: None if index == 0 else _wait_for(client, name, waits)
     finally:
-        if jax.process_index() == 0:
+        if index == 0:
             client.key_value_set(name, "done")
 
 

@@ -128,17 +128,17 @@ def bytes_of_tokens(tokenizer: Tokenizer, size: int) -> np.ndarray:
     return counts
 
 
-def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress: bool = True) -> CompiledRun:
+def make_run(experiment: Experiment, *, mesh: Mesh | None = None, frozen: tuple = (), **opening: Any) -> CompiledRun:
     """Opens or builds the corpus, resolves train.epochs with it, and makes the run. Nothing is compiled yet.
 
-    mesh: that of the config by default. show_progress: whether to show a bar while the token store is built. Raises
+    mesh: that of the config by default. frozen: that of the run. opening: options of `open_corpora`. Raises
     ConfigError for what this machine cannot do, and as `resolve_epochs` does.
     """
     mesh = sharding.make_mesh(experiment.mesh) if mesh is None else mesh
     batch_sharding = sharding.batch_sharding(mesh)
     check_mesh(experiment, mesh)
     attention_of(experiment, platform_of(mesh.devices.flat[0]))
-    corpora = open_corpora(experiment, show_progress=show_progress)
+    corpora = open_corpora(experiment, **opening)
     if experiment.train.epochs:
         experiment = resolve_epochs(experiment, corpora.train_documents)
     optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
@@ -148,6 +148,7 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, show_progress:
         experiment=experiment,
         mesh=mesh,
         corpora=corpora,
+        frozen=frozen,
         optimizer=optimizer,
         state_shapes=state_shapes,
         batch_sharding=batch_sharding,
@@ -170,8 +171,8 @@ def compiled_train_step(
     Its fourth, if `learner.frozen_shapes` is not empty, has their arrays.
     """
     mesh, is_pmap = batch_sharding.mesh, experiment.mesh.backend == "pmap"
-    has_teacher = experiment.learner.setup.teacher is not None
-    frozen: list[Any] = [sharding.shardings(mesh, experiment.learner.frozen_shapes)] if has_teacher else []
+    learner = experiment.learner
+    frozen: list[Any] = [sharding.shardings(mesh, learner.frozen_shapes)] if learner.setup.teacher else []
     options: dict[str, Any] = {"axis_name": "data"} if is_pmap else {}
     if not is_pmap and experiment.learner.rows_are_independent and splits_rows(mesh):
         options = {"axis_name": "data", "per_part": functools.partial(per_part, mesh=mesh)}

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -91,10 +92,10 @@ class Corpora:
         return documents[0] if len(documents) == 1 else MixedDocuments(documents, self.factors)
 
 
-def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpora:
+def open_corpora(experiment: Experiment, *, show_progress: bool = True, **options: Any) -> Corpora:
     """Opens or builds the token store of each corpus of an experiment, and splits its documents.
 
-    show_progress: whether to show a bar while a token store is built.
+    show_progress: whether to show a bar while a token store is built. options: of `open_or_build`.
 
     Raises ConfigError for a corpus that cannot be read, split or used by its denoisers, and for two corpora of the same
     documents.
@@ -103,9 +104,8 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True) -> Corpo
     found = []
     for number, (name, own) in enumerate(data.of_corpora().items()):
         try:
-            store = open_or_build(
-                own, experiment.tokenizer, progress=show_progress, new_store_dir=experiment.new_store_dir
-            )
+            options |= {"progress": show_progress, "new_store_dir": experiment.new_store_dir}
+            store = open_or_build(own, experiment.tokenizer, **options)
             train_documents, heldout_documents = split_documents(store, own.split)
             test_documents = heldout_documents
             if own.heldout == "validation":

@@ -1,7 +1,6 @@
 """The training loop: start or continue a run, step, log, evaluate, save, and stop cleanly."""
 
 import contextlib
-import dataclasses
 import tempfile
 import time
 
@@ -13,7 +12,6 @@ from cluster.stopping import StopBarrier
 from experiment.experiment import Experiment
 from files.paths import in_bucket
 from huggingface.teacher import load_teacher
-from models.transformer import Params
 from run.compiled_run import CompiledRun, make_run
 from run.memory import resolve_memory, this_machine
 from run.step import TrainState
@@ -63,28 +61,24 @@ def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, consol
         with Cluster().check_equal():
             workdir.check_not_lost()
         checkpoints = stack.enter_context(workdir.checkpoints(keep=experiment.train.keep_checkpoints))
-        frozen: tuple[Params, ...] = ()
-        if experiment.learner.setup.distillation.teacher:
-            experiment, frozen = load_teacher(experiment)
-        # Process 0 builds the token store, which the others find where data.cache_dir is shared.
-        with Cluster().check_equal() as same_everywhere, Cluster().process_zero_first():
+        has_teacher = experiment.learner.setup.distillation.teacher
+        experiment, frozen = load_teacher(experiment) if has_teacher else (experiment, ())
+        # Process 0 makes a token store that is missing; the others find it where data.cache_dir is shared.
+        with Cluster().check_equal() as same_everywhere, Cluster().process_zero_first() as wait:
             saved = workdir.config() if checkpoints.steps() else None
             experiment = resolve_memory(experiment, this_machine(), saved=saved)
-            run = dataclasses.replace(make_run(experiment, show_progress=console is None), frozen=frozen)
+            run = make_run(experiment, frozen=frozen, show_progress=console is None, before_build=wait)
             start = make_start(run, workdir, checkpoints)
-            same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {
-                "checkpoints": checkpoints.steps(),
-                "model.remat": experiment.model.remat,
-                "train.grad_accum_steps": experiment.train.grad_accum_steps,
-            }
+            same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {"checkpoints": checkpoints.steps()}
+            same_everywhere["model.remat"] = experiment.model.remat
+            same_everywhere["train.grad_accum_steps"] = experiment.train.grad_accum_steps
         start, state = (restore_newest_intact if start.step else make_state)(run, start)
         if is_first:
             workdir.write_tokenizer(run.experiment.tokenizer)
             workdir.write_config(start.config)
         config = run.experiment.train
-        display = stack.enter_context(
-            Display(config.steps, start.step, console=console, rows=experiment.printed_groups)
-        )
+        display = Display(config.steps, start.step, console=console, rows=experiment.printed_groups)
+        stack.enter_context(display)
         stop = stack.enter_context(StopBarrier(display.warn, config.checkpoint_minutes))
         recorder = stack.enter_context(Recorder(run, start, display))
         print_summary(run, display, str(workdir))

@@ -28,6 +28,7 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,7 @@ def open_or_build(
     new_store_dir: str | None = None,
     engine: Engine = THIS_PROCESS,
     source: Source | None = None,
+    before_build: Callable[[], None] = lambda: None,
 ) -> TokenStore:
     """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
 
@@ -155,6 +157,7 @@ def open_or_build(
       new_store_dir: another folder to look into and to build in, for a config that somebody else may have written.
       engine: reads and encodes the documents of a store that is built.
       source: the corpus, if it is open already.
+      before_build: called where the store is missing; one that is there afterwards is not built.
 
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
     damaged store.
@@ -169,7 +172,8 @@ def open_or_build(
             corpus = dataclasses.replace(corpus, cache_dir=new_store_dir)
         folder = local_cache(corpus.cache_dir) / name
         if not folder.exists():
-            _make_store(folder, source, corpus, tokenizer, engine, progress=progress)
+            write = functools.partial(write_store, folder, source, corpus, tokenizer, engine, progress=progress)
+            _make_store(folder, corpus.cache_dir, write, before_build)
     except OSError as error:
         raise ConfigError(
             f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
@@ -188,22 +192,28 @@ def open_or_build(
     return store
 
 
-def _make_store(
-    folder: Path, source: Source, corpus: CorpusConfig, tokenizer: Tokenizer, engine: Engine, *, progress: bool
-) -> None:
-    """Writes the store `folder`. A data.cache_dir in a bucket gets a copy, or already has one to copy."""
-    shared = f"{corpus.cache_dir.rstrip('/')}/{folder.name}"
+def _make_store(folder: Path, cache_dir: str, write: Callable[[], None], before_build: Callable[[], None]) -> None:
+    """Makes the store `folder` by `write`. A cache_dir in a bucket gets a copy, or already has one to copy."""
+    shared = f"{cache_dir.rstrip('/')}/{folder.name}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if in_bucket(shared) and is_file(f"{shared}/meta.json"):
-        _download(shared, folder)
+    if not _is_found(folder, shared):
+        before_build()
+    if _is_found(folder, shared):
         return
-    check_writable(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
-    write_store(folder, source, corpus, tokenizer, engine, progress=progress)
+    check_writable(cache_dir, f"data.cache_dir={cache_dir!r}")
+    write()
     remember_verified(folder, read_meta(folder))
     if in_bucket(shared):
         for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
             copy_file(path, f"{shared}/{path.name}")
         print_note(f"token store {folder}: copied to {shared}")
+
+
+def _is_found(folder: Path, shared: str) -> bool:
+    """Returns whether the store is there, after a copy from the bucket if `shared` is in one."""
+    if not folder.exists() and in_bucket(shared) and is_file(f"{shared}/meta.json"):
+        _download(shared, folder)
+    return folder.exists()
 
 
 def _has_store(cache_dir: str, name: str) -> bool:
