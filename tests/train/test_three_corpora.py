@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}
 # What the sum over devices rounds, and by how much; all other metrics are counts.
 ROUNDED = dict.fromkeys(("loss", "accuracy", "perplexity", "bits_per_byte", "grad_norm", "loss_stderr"), 1e-3)
+ROUNDED["bits_per_byte_stderr"] = 1e-3
 ROUNDED["useful_token_fraction"] = 1e-6
 
 
