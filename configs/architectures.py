@@ -190,6 +190,6 @@ _LLAMA2 = _LLAMA | dict(norm_epsilon=1e-5)
 LLAMA2 = {"70b": _LLAMA2 | _size(num_layers=80, d_model=8192, num_heads=64, d_ff=28672, num_kv_heads=8)}
 
 # chandar-lab/NeoBERT: Llama's blocks, read in both directions. Its initial values are uniform in [-0.02, 0.02], whose
-# standard deviation these have. Deviation: its logits have a bias.
+# standard deviation these have. Deviation: NeoBERT's logits have a bias, and these have none.
 _NEOBERT = _LLAMA | dict(architecture="encoder_only", norm_epsilon=1e-5, initializer_range=0.0115)
 ENCODERS["neobert_base"] = _NEOBERT | _size(num_layers=28, d_model=768, num_heads=12, d_ff=2048)

@@ -22,7 +22,7 @@ from run.sharding import make_mesh, shardings
 
 
 def with_teacher(experiment: Experiment) -> Experiment:
-    """Returns `experiment` with the teacher that its config names, of which no array is read.
+    """Returns `experiment` with the teacher that its config names, if any, of which no array is read.
 
     Its learner's `frozen_shapes` are those of the teacher's parameters. With distillation.weight=0 the teacher is
     checked and takes no part.
@@ -30,7 +30,8 @@ def with_teacher(experiment: Experiment) -> Experiment:
     Raises ConfigError, one line, for a folder without a model that predicts tokens, another architecture or vocabulary,
     and a teacher that cannot read the rows of the run.
     """
-    return _with_teacher(experiment, open_teacher(experiment.learner.setup.distillation.teacher))
+    path = experiment.learner.setup.distillation.teacher
+    return _with_teacher(experiment, open_teacher(path)) if path else experiment
 
 
 def load_teacher(experiment: Experiment) -> tuple[Experiment, tuple[Params, ...]]:

@@ -178,7 +178,8 @@ class Stack(nnx.Module):
         key_positions: with a cache, the positions of its keys; None: those of the row.
         encoder_segment_ids: for cross-attention; None: no cross-attention.
         """
-        config, bias, angles, cross, index = self.config, None, None, None, 0 if query_offset is None else query_offset
+        config, bias, angles, cross = self.config, None, None, None
+        index = 0 if query_offset is None else query_offset
         if config.positions == "relative":
             bias = self.relative_position_bias(segment_ids_BxL.shape[1], key_segment_ids_BxS.shape[1], index)
         elif config.positions == "rope":

@@ -56,9 +56,7 @@ def main() -> None:
     given, config = config, with_origin_fields(config, config_overrides(_FLAGS))
     for line in describe_taken(given, config):
         print(line)
-    experiment = make_experiment(config, vocab_size=_VOCAB_SIZE.value)
-    if experiment.learner.setup.distillation.teacher:
-        experiment = with_teacher(experiment)
+    experiment = with_teacher(make_experiment(config, vocab_size=_VOCAB_SIZE.value))
     experiment = resolve_memory(experiment, topology.machine)
     result, epochs = estimate(experiment, topology), experiment.train.epochs
     for line in report_lines(config_name(_FLAGS), result):

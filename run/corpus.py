@@ -101,10 +101,10 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True, **option
     documents.
     """
     data = experiment.data
+    options |= {"progress": show_progress, "new_store_dir": experiment.new_store_dir}
     found = []
     for number, (name, own) in enumerate(data.of_corpora().items()):
         try:
-            options |= {"progress": show_progress, "new_store_dir": experiment.new_store_dir}
             store = open_or_build(own, experiment.tokenizer, **options)
             train_documents, heldout_documents = split_documents(store, own.split)
             test_documents = heldout_documents
@@ -253,8 +253,7 @@ def resolve_epochs(experiment: Experiment, documents: Documents | MixedDocuments
     does not fit the resolved number of steps.
     """
     epochs, steps = experiment.train.epochs, steps_of(experiment, documents)
-    config = {**experiment.config}
-    own = {name: config.pop(name) for name in ("teacher",) if name in config}  # no section of the config of a new run
+    config = {name: fields for name, fields in experiment.config.items() if name != "teacher"}  # not of a new run
     try:
         resolved = make_experiment(config, steps=steps)
     except ConfigError as error:
@@ -262,7 +261,8 @@ def resolve_epochs(experiment: Experiment, documents: Documents | MixedDocuments
     warnings = tuple(dict.fromkeys((*resolved.warnings, *experiment.warnings)))
     setup = dataclasses.replace(resolved.learner.setup, teacher=experiment.learner.setup.teacher)
     kept = {name: getattr(experiment, name) for name in ("chosen", "new_store_dir", "teacher", "teacher_flops")}
-    kept |= {"config": resolved.config | own, "learner": dataclasses.replace(resolved.learner, setup=setup)}
+    learner = dataclasses.replace(resolved.learner, setup=setup)
+    kept |= {"config": experiment.config | resolved.config, "learner": learner}
     return dataclasses.replace(resolved, warnings=warnings, **kept)
 
 

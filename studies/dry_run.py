@@ -1,6 +1,5 @@
 """What `train.ablate --dry_run` prints: the runs of a study, what differs beyond its question, and their time."""
 
-import dataclasses
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -83,8 +82,7 @@ def _seconds(run: PlannedRun, measured: dict[str, float]) -> float:
         experiment, frozen = make_experiment(fields), ()
         if experiment.learner.setup.distillation.teacher:
             experiment, frozen = load_teacher(experiment)
-        run_here = make_run(resolve_memory(experiment, this_machine()), show_progress=False)
-        run_here = dataclasses.replace(run_here, frozen=frozen)
+        run_here = make_run(resolve_memory(experiment, this_machine()), frozen=frozen, show_progress=False)
         state, batches = run_here.init_state(), run_here.train_batches(0)
         for count in range(1 + _MEASURED_STEPS):
             state, metrics = run_here.train_step(state, run_here.to_devices(next(batches)))

@@ -220,8 +220,7 @@ def _fine_tuning(measure: FineTuning, trained: Experiment, where: str) -> Planne
 
 def _experiment(fields: Mapping[str, Any], where: str) -> Experiment:
     try:
-        experiment = make_experiment(fields)
-        return with_teacher(experiment) if experiment.learner.setup.distillation.teacher else experiment
+        return with_teacher(make_experiment(fields))
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
 

@@ -32,7 +32,7 @@ CODE = {
     "experiment": 1_077,
     "files": 320,
     "generate": 995,
-    "huggingface": 1_996,
+    "huggingface": 1_997,
     "learners": 823,
     "models": 1_492,
     "objectives": 3_869,

@@ -63,8 +63,7 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
         "batch": f"{config.batch_size} rows of {data.inputs_length}{targets} tokens{accumulation}",
         "windows": _windows_line(experiment),
     }
-    choices = {"teacher": experiment.teacher, "memory": experiment.chosen}
-    lines |= {name: text for name, text in choices.items() if text}
+    lines |= {name: text for name, text in (("teacher", experiment.teacher), ("memory", experiment.chosen)) if text}
     if experiment.tokenizer.adds_pad or experiment.vocab.pad == experiment.vocab.eos:
         lines["padding"] = _describe_padding(experiment)
     if config.epochs:

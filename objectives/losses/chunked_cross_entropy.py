@@ -83,16 +83,11 @@ def chunked_sums(
         sums = sums_of(parameters, frozen, *chunk)
         return sums.minimized_sum, sums
 
-    def zero_sums(both, rows):
-        chunk = jax.tree.map(lambda x: jnp.zeros((x.shape[0], C, *x.shape[2:]), x.dtype), rows)
-        shapes = jax.eval_shape(chunk_loss, *both, chunk)[1]
-        return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-
     def sums_of_rows(both, rows):
         def add_chunk(sums, chunk):
             return _add(sums, chunk_loss(*both, chunk)[1]), None
 
-        return jax.lax.scan(add_chunk, zero_sums(both, rows), _chunks(rows, C))[0], ()
+        return jax.lax.scan(add_chunk, _zero_sums(chunk_loss, both, rows, C), _chunks(rows, C))[0], ()
 
     def sums_and_gradients_of_rows(both, rows):
         parameters, frozen = both
@@ -104,7 +99,7 @@ def chunked_sums(
             gradients, sums = jax.grad(loss, argnums=(0, 1), has_aux=True)(parameters, chunk[0])
             return _add(totals, (sums, gradients[0])), gradients[1]
 
-        zeros = zero_sums(both, rows), jax.tree.map(jnp.zeros_like, parameters)
+        zeros = _zero_sums(chunk_loss, both, rows, C), jax.tree.map(jnp.zeros_like, parameters)
         totals, gradient_chunks = jax.lax.scan(add_chunk, zeros, _chunks(rows, C))
         gradient_BxNxCxD = jnp.moveaxis(gradient_chunks, 0, 1)
         B, N, C_, *rest = gradient_BxNxCxD.shape
@@ -126,6 +121,13 @@ def chunked_sums(
 
     whole_sums.defvjp(sums_and_gradients, scale_gradients)
     return whole_sums(parameters, frozen, hidden_BxLxD, rows)
+
+
+def _zero_sums(chunk_loss: Callable, both: tuple, rows: Any, chunk_size: int) -> LossSums:
+    """Returns zeros of the shapes of the sums of a chunk."""
+    chunk = jax.tree.map(lambda x: jnp.zeros((x.shape[0], chunk_size, *x.shape[2:]), x.dtype), rows)
+    shapes = jax.eval_shape(chunk_loss, *both, chunk)[1]
+    return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
 
 
 def _chunks(rows: Any, chunk_size: int) -> Any:

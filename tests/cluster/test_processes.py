@@ -96,6 +96,8 @@ def test_the_token_store_is_built_once(corpus, tmp_path):
     code, built = tmp_path / "built.py", tmp_path / "built.txt"
     code.write_text(
         f"""
+import time
+
 from data.store import store
 
 write_store = store.write_store
@@ -103,6 +105,7 @@ write_store = store.write_store
 def counted(*args, **kwargs):
     with open({str(built)!r}, "a") as file:
         print("built", file=file)
+    time.sleep(2)  # for the other process to begin too, if it does not wait
     return write_store(*args, **kwargs)
 
 store.write_store = counted

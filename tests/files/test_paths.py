@@ -125,9 +125,8 @@ def test_an_address_that_is_not_supported_is_one_line(path, message):
         paths.check_local("gs://bucket/x", "--x")
 
 
-def test_a_fifo_without_a_writer_is_empty(tmp_path):
-    os.mkfifo(tmp_path / "fifo")
-    assert paths.read_bytes(tmp_path / "fifo") == b""
+def test_a_fifo_without_a_writer_is_empty(fifo):
+    assert paths.read_bytes(fifo) == b""
 
 
 def test_a_device_is_refused():

@@ -84,3 +84,5 @@ def test_a_batch_of_no_rows_is_refused(batch_size):
     model = cloze.new(small_config("classification", "encoder_only"))
     with pytest.raises(ConfigError, match=f"batch_size={batch_size} must be an integer of at least 1"):
         model.classify(["a"], batch_size=batch_size)
+    with pytest.raises(ConfigError, match=f"batch_size={batch_size} must be an integer of at least 1"):
+        cloze.new(small_config("clm", "decoder_only")).generate("a", batch_size=batch_size)

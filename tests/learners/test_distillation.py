@@ -15,6 +15,7 @@ from learners.learner import TokenPredictionLearner
 from models.transformer import apply
 from run.step import init_state, make_eval_step, make_train_step
 from tests.learners.row_learners import batch_of, gradients_of, params_of
+from tests.objectives.losses.test_chunked_cross_entropy import array_sizes
 from tests.objectives.losses.test_distillation import expected
 from tests.table import small_config
 
@@ -155,13 +156,6 @@ def test_no_array_of_a_chunked_loss_has_an_entry_for_each_position_and_word():
     """Neither of the model nor of the teacher, in the jaxpr of the step; without chunks there are several."""
     experiment = experiment_of("clm", "decoder_only", model__vocab_size=4096)
 
-    def sizes(jaxpr):
-        for equation in jaxpr.eqns:
-            yield from (np.prod(v.aval.shape, dtype=int) for v in equation.outvars if hasattr(v.aval, "shape"))
-            for inner in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
-                inner = getattr(inner, "jaxpr", inner)
-                yield from sizes(inner) if hasattr(inner, "eqns") else ()
-
     def largest(chunk_size):
         learner, teacher = with_teacher(experiment)
         loss = dataclasses.replace(learner.setup.loss, chunk_size=chunk_size)
@@ -170,7 +164,7 @@ def test_no_array_of_a_chunked_loss_has_an_entry_for_each_position_and_word():
         gradient = jax.grad(lambda params: learner.loss(
             params | {"teacher": teacher}, batch, learner.weights(batch), key=jax.random.key(0), train=True
         )[0])  # fmt: skip
-        return max(sizes(jax.make_jaxpr(gradient)(params).jaxpr))
+        return max(array_sizes(jax.make_jaxpr(gradient)(params).jaxpr))
 
     assert largest(0) == 8 * 40 * 4096 and largest(5) == 8 * 5 * 4096
 

@@ -73,19 +73,20 @@ def test_gradients_of_microbatches_add_up_in_a_scan_under_remat():
     assert_close(total, jax.tree.map(jnp.add, *parts))
 
 
+def array_sizes(jaxpr):
+    """Yields the number of entries of each array that a jaxpr computes, those of its inner jaxprs too."""
+    for equation in jaxpr.eqns:
+        yield from (np.prod(v.aval.shape, dtype=int) for v in equation.outvars if hasattr(v.aval, "shape"))
+        for inner in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
+            inner = getattr(inner, "jaxpr", inner)
+            yield from array_sizes(inner) if hasattr(inner, "eqns") else ()
+
+
 def test_no_array_has_an_entry_for_each_position_and_word():
     """In the jaxpr of the loss and its gradient; the plain loss has several such arrays."""
-
-    def sizes(jaxpr):
-        for equation in jaxpr.eqns:
-            yield from (np.prod(v.aval.shape, dtype=int) for v in equation.outvars if hasattr(v.aval, "shape"))
-            for inner in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
-                inner = getattr(inner, "jaxpr", inner)
-                yield from sizes(inner) if hasattr(inner, "eqns") else ()
-
     params, hidden, _ = example()
     traced = jax.make_jaxpr(gradients, static_argnums=2)
-    plain, chunked = (max(sizes(traced(params, hidden, size, 1.0).jaxpr)) for size in (0, 2))
+    plain, chunked = (max(array_sizes(traced(params, hidden, size, 1.0).jaxpr)) for size in (0, 2))
     assert chunked <= max(V * D, B * 2 * V, B * (L + 1) * D) < plain == B * L * V
 
 
