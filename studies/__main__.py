@@ -28,14 +28,17 @@ from studies.plan import jobs_of
 from studies.planning import make_plan
 from studies.report import import_report_libraries, write_report
 from studies.results import StudyFolder
-from studies.study import check_overrides, load_study, with_changes
+from studies.study import Budget, check_overrides, load_study, with_changes
 from workdir.trackers import check_trackers
 
 _FLAGS = flags.FlagValues()
 _STUDY = flags.DEFINE_string("study", None, "A file of configs/studies.", _FLAGS, required=True)
 _OUT = flags.DEFINE_string("out", None, "Folder of the study. Default: studies/<study>.", _FLAGS)
 _SEEDS = flags.DEFINE_integer("seeds", None, "Runs of each variant. Default: the study's.", flag_values=_FLAGS)
-_BUDGET = flags.DEFINE_float("budget", None, "Budget in the study's unit. Default: the study's.", flag_values=_FLAGS)
+_BUDGET = flags.DEFINE_float("budget", None, "How much each run trains. Default: the study's budget.", flag_values=_FLAGS)
+_BUDGET_UNIT = flags.DEFINE_enum(
+    "budget_unit", None, ["raw_tokens", "flops"], "Unit of --budget. Default: the study's.", flag_values=_FLAGS
+)
 _WORKER = flags.DEFINE_string("worker", "0/1", "i/n: the part of the study to do, i from 0.", _FLAGS)
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the plan and run nothing.", _FLAGS)
 _MIXED_CODE = flags.DEFINE_bool("mixed_code", False, "Continue a study that began with other source code.", _FLAGS)
@@ -49,14 +52,18 @@ def main() -> None:
     worker, num_workers = parse_worker(_WORKER.value)
     if _DRY_RUN.value and _REPORT.value:
         raise ConfigError("--dry_run and --report exclude each other: remove one")
-    study, seeds, budget = load_study(_STUDY.value), _SEEDS.value, _BUDGET.value
+    if _BUDGET_UNIT.value is not None and _BUDGET.value is None:
+        raise ConfigError(f"--budget_unit={_BUDGET_UNIT.value} needs a budget: add --budget=AMOUNT")
+    study, seeds, budget = load_study(_STUDY.value), _SEEDS.value, None
+    if _BUDGET.value is not None:
+        budget = Budget(_BUDGET_UNIT.value or study.budget.unit, _BUDGET.value)
     folder = StudyFolder(_OUT.value or f"studies/{study.name}")
     if _REPORT.value:  # the flags of the study need not be repeated
         there = folder.study_file()
         seeds = there.study.seeds if seeds is None else seeds
-        budget = there.study.budget.amount if budget is None else budget
+        budget = budget or there.study.budget
         overrides = there.overrides | overrides
-    study = with_changes(study, seeds=seeds, budget=budget)
+    own_unit, study = study.budget.unit, with_changes(study, seeds=seeds, budget=budget)
     check_overrides(overrides, "the command line")
     if not _DRY_RUN.value:
         import_report_libraries()  # the report needs them, hours later
@@ -76,7 +83,10 @@ def main() -> None:
         folder.begin(plan, overrides, mixed_code=_MIXED_CODE.value)
         stopped = not run_jobs(jobs, plan, folder)
     arguments = [f"--study={_STUDY.value}", f"--out={folder.path}", f"--seeds={study.seeds}"]
-    arguments += [f"--budget={study.budget.amount:g}", *override_flags(overrides)]
+    arguments.append(f"--budget={study.budget.amount:g}")
+    if study.budget.unit != own_unit:
+        arguments.append(f"--budget_unit={study.budget.unit}")
+    arguments += override_flags(overrides)
     arguments += ["--mixed_code"] * folder.study_file().mixed_code
     results = folder.results(plan, shlex.join(["python", "-m", "train.ablate", *arguments]), overrides)
     print(f"written to {write_report(results, folder.path)}")

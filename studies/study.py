@@ -153,12 +153,12 @@ def make_study(fields: Mapping[str, Any], path: str) -> Study:
     return study
 
 
-def with_changes(study: Study, *, seeds: int | None, budget: float | None) -> Study:
-    """Returns `study` with another number of seeds or another budget, in the study's unit; None: as it is."""
+def with_changes(study: Study, *, seeds: int | None, budget: Budget | None) -> Study:
+    """Returns `study` with another number of seeds or another budget; None: as it is."""
     if seeds is not None:
         study = dataclasses.replace(study, seeds=seeds)
     if budget is not None:
-        study = dataclasses.replace(study, budget=Budget(study.budget.unit, budget))
+        study = dataclasses.replace(study, budget=budget)
     _check_size(study, "the command line")
     return study
 

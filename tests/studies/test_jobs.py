@@ -184,6 +184,8 @@ def test_a_finished_study_repeats_nothing(finished, quick, monkeypatch, capsys):
         (["--config.nope=3"], "unknown config field in --config.nope=3"),
         (["--config.seed", "3"], "write it as --config.seed=value"),
         (["--dry_run", "--report"], "exclude each other"),
+        (["--budget_unit=flops"], "--budget_unit=flops needs a budget: add --budget=AMOUNT"),
+        (["--budget=1e9", "--budget_unit=flops"], "has another study than"),
     ],
 )
 def test_a_command_that_cannot_work_is_refused_in_one_line(arguments, message, finished, monkeypatch):
@@ -193,6 +195,12 @@ def test_a_command_that_cannot_work_is_refused_in_one_line(arguments, message, f
     with pytest.raises(ConfigError, match=message) as error:
         main()
     assert "\n" not in str(error.value) and not pathlib.Path("nowhere").exists()
+
+
+def test_a_budget_of_the_command_line_may_have_another_unit(finished, monkeypatch, capsys):
+    study, _ = finished
+    run_command(monkeypatch, study, "unused", "--dry_run", "--budget=2e9", "--budget_unit=flops")
+    assert "2e+09 flops each" in capsys.readouterr().out
 
 
 def dies_at_the_first_evaluation(job, plan, out):

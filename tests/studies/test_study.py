@@ -15,7 +15,7 @@ from configs.studies.base import (
 )
 from contract.errors import ConfigError
 from studies.measures import make_measure
-from studies.study import load_study, make_study, with_changes
+from studies.study import Budget, load_study, make_study, with_changes
 
 
 def _fields(**changes):
@@ -141,7 +141,7 @@ def test_a_file_that_is_not_a_study_is_refused(tmp_path):
 
 
 def test_seeds_and_budget_of_the_command_line():
-    made = with_changes(make_study(_fields(budget=flops(5)), "x.py"), seeds=7, budget=9.0)
+    made = with_changes(make_study(_fields(budget=flops(5)), "x.py"), seeds=7, budget=Budget("flops", 9.0))
     assert made.seeds == 7 and made.budget.amount == 9.0 and made.budget.unit == "flops"
     with pytest.raises(ConfigError, match="must be"):
-        with_changes(made, seeds=None, budget=0.0)
+        with_changes(made, seeds=None, budget=Budget("flops", 0.0))

@@ -1,0 +1,44 @@
+"""How many rows of a hybrid should be causal? Charpentier and Samuel (2024, GPT-BERT).
+
+    python -m train.ablate --study=configs/studies/hybrid_shares.py --out=studies/hybrid_shares
+    python -m train.ablate --study=configs/studies/hybrid_shares.py --out=studies/hybrid_shares_flops \
+        --budget_unit=flops --budget=2e12
+
+One decoder of 0.35M parameters reads English (configs/studies/english.py, which names the files that it needs): rows of
+CLM, and rows in both directions with 15% of the tokens masked (MNTP), at five shares of causal rows.
+
+  next_token      held-out loss of CLM, of every variant
+  masked          held-out loss of the masked tokens, of every variant
+  subj_500        accuracy of a logistic regression on frozen states, of 500 labelled texts; with CLM's rows alone the
+                  states are causal, otherwise they are those of both directions
+
+At equal tokens a variant with more causal rows has more FLOPs, because CLM computes the logits of all tokens. The
+published orders are of 31M parameters and 100M words, by BLiMP.
+"""
+
+from configs.studies import common, english
+from configs.studies.base import heldout_loss, raw_tokens, study, variant
+
+_HYBRID = "configs/hybrid.py"
+_SHARES = {"even": "", "clm": "clm", "causal_focus": "causal_focus", "masked_focus": "masked_focus", "mntp": "mntp"}
+
+
+def get_study():
+    """Returns the study."""
+    return study(
+        **common.described(__doc__),
+        config=_HYBRID,
+        baseline="even",
+        variants={
+            name: variant(english.SIZES["xs"], config=f"{_HYBRID}:{preset}" if preset else _HYBRID)
+            for name, preset in _SHARES.items()
+        },
+        budget=raw_tokens(1_000_000),
+        measures={
+            "next_token": heldout_loss(config=f"{_HYBRID}:clm"),
+            "masked": heldout_loss(config=f"{_HYBRID}:mntp"),
+            **english.linear(("subj",), ("500",)),
+        },
+        overrides=english.MODEL,
+        same_model="configs/clm.py",
+    )
