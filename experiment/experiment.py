@@ -156,9 +156,12 @@ class Experiment:
 
     @property
     def byte_metric(self) -> str:
-        """The name of the bits of loss per byte (Objective.byte_metric); "" if the denoisers do not share one."""
-        names = {denoiser.objective.byte_metric for denoiser in self.denoisers}
-        return names.pop() if len(names) == 1 else ""
+        """The name of the bits of loss per byte (Objective.byte_metric); "" if the denoisers do not share one.
+
+        Denoisers of several objectives share none: a mean of CLM's bits and of diffusion's bound is neither.
+        """
+        found = {(type(denoiser.objective), denoiser.objective.byte_metric) for denoiser in self.denoisers}
+        return found.pop()[1] if len(found) == 1 else ""
 
     @property
     def train_step_flops(self) -> float:

@@ -35,7 +35,9 @@ _FLAGS = flags.FlagValues()
 _STUDY = flags.DEFINE_string("study", None, "A file of configs/studies.", _FLAGS, required=True)
 _OUT = flags.DEFINE_string("out", None, "Folder of the study. Default: studies/<study>.", _FLAGS)
 _SEEDS = flags.DEFINE_integer("seeds", None, "Runs of each variant. Default: the study's.", flag_values=_FLAGS)
-_BUDGET = flags.DEFINE_float("budget", None, "How much each run trains. Default: the study's budget.", flag_values=_FLAGS)
+_BUDGET = flags.DEFINE_float(
+    "budget", None, "How much each run trains. Default: the study's budget.", flag_values=_FLAGS
+)
 _BUDGET_UNIT = flags.DEFINE_enum(
     "budget_unit", None, ["raw_tokens", "flops"], "Unit of --budget. Default: the study's.", flag_values=_FLAGS
 )

@@ -2,6 +2,8 @@
 
 import pytest
 
+from configs import masked_diffusion
+from configs.base import denoiser
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from experiment.objective import make_objective
@@ -158,6 +160,18 @@ def test_a_mesh_of_more_devices_than_there_are_raises(corpus):
     experiment = make_experiment(small_config("clm", "decoder_only", mesh__data=2))
     with pytest.raises(ConfigError, match=r"mesh.data=2, .*: the product must be the number of devices, 1"):
         make_run(experiment)
+
+
+def test_a_mean_of_exact_bits_and_a_bound_has_no_name():
+    """CLM and masked diffusion both have bits per byte, of which one are exact and the others a bound."""
+    fields = small_config("hybrid", "decoder_only")
+    clm = fields["objective"]["denoisers"]["clm"]
+    assert make_experiment(fields).byte_metric == ""
+    diffusion = masked_diffusion.VARIANTS["next"]
+    fields["objective"]["denoisers"] = {"clm": clm, "diffusion": denoiser(mode="", weight=1.0, **diffusion)}
+    assert make_experiment(fields).byte_metric == ""
+    fields["objective"]["denoisers"] = {"clm": clm, "again": clm}
+    assert make_experiment(fields).byte_metric == "bits_per_byte"
 
 
 @pytest.mark.parametrize(("documents", "side"), [(4, "training"), (40, "held-out")])
