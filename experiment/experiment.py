@@ -34,6 +34,7 @@ from experiment.tasks import check_sources, make_batch_specs, make_tasks
 from files.paths import check_path
 from learners import make_learner
 from learners.learner import Learner, LearnerSetup
+from models.complete_p import check_complete_p
 from models.config import ModelConfig
 from models.transformer import Params
 from objectives import Denoiser, denoisers_of
@@ -267,6 +268,8 @@ def make_experiment(
     fields_of_model = model_fields(sections, tasks)
     tokenizer = make_tokenizer(data)  # the first slow step: it may read a large file
     model = make_model_config(fields_of_model, data, vocab_size or tokenizer.vocab.size, denoisers)
+    if model.parameterization == "complete_p":
+        check_complete_p(model, sections.optimizer.name, sections.objective["name"])
     if not data.append_special_tokens:
         _check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
     annealing_warnings = _check_annealing(sections, model) if data.attention_annealing_steps else []

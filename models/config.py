@@ -57,6 +57,9 @@ class ModelConfig:
     attention_softcap: Annotated[float, "[0, inf)"] = 0.0
     logits_softcap: Annotated[float, "[0, inf)"] = 0.0
     logits_bias: bool = False
+    parameterization: Literal["standard", "complete_p"] = "standard"
+    base_d_model: Annotated[int, "[1, 2**20]"] = 128
+    base_num_layers: Annotated[int, "[1, 10000]"] = 2
 
     # In configs these two may be 0: the caller then derives them.
     vocab_size: Annotated[int, "[0, 2**26]"]  # rows of the token table, padding rows included
