@@ -34,7 +34,6 @@ from experiment.tasks import check_sources, make_batch_specs, make_tasks
 from files.paths import check_path
 from learners import make_learner
 from learners.learner import Learner, LearnerSetup
-from models.complete_p import check_complete_p
 from models.config import ModelConfig
 from models.transformer import Params
 from objectives import Denoiser, denoisers_of
@@ -268,8 +267,7 @@ def make_experiment(
     fields_of_model = model_fields(sections, tasks)
     tokenizer = make_tokenizer(data)  # the first slow step: it may read a large file
     model = make_model_config(fields_of_model, data, vocab_size or tokenizer.vocab.size, denoisers)
-    if model.parameterization == "complete_p":
-        check_complete_p(model, sections.optimizer.name, sections.objective["name"])
+    make_optimizer(sections.optimizer, sections.train.assumed_steps, model)  # raises for fields that cannot work
     if not data.append_special_tokens:
         _check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
     annealing_warnings = _check_annealing(sections, model) if data.attention_annealing_steps else []
@@ -318,7 +316,6 @@ def _check_sections(sections: ExperimentConfig) -> None:
             f"mesh.backend='pmap' copies the state to every device: set mesh.fsdp={mesh.fsdp} and "
             f"mesh.tensor={mesh.tensor} to 1, or mesh.backend='jit'"
         )
-    make_optimizer(sections.optimizer, train.assumed_steps)  # raises for fields that cannot work
 
 
 def model_fields(sections: ExperimentConfig, denoisers: Sequence[Denoiser]) -> dict[str, Any]:

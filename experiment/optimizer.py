@@ -55,7 +55,8 @@ def make_optimizer(
     separately. In the optimizer state, the path of an array ends in the path of its parameter. The exceptions are
     counters, which end in `count`, and Muon's three coefficients, which end in `ns_coeffs`.
 
-    Raises ConfigError as `make_schedule` does, and for a pattern of `no_decay` that is none.
+    Raises ConfigError as `make_schedule` does, for a pattern of `no_decay` that is none, and for a parameterization of
+    another optimizer.
     """
     for pattern in config.no_decay:
         try:
@@ -65,6 +66,8 @@ def make_optimizer(
     scale_by_parameter = optax.scale_by_param_block_rms(MIN_PARAMETER_RMS)
     adam = optax.scale_by_adam(config.b1, config.b2, config.eps)
     if model is not None and model.parameterization == "complete_p":
+        if config.name != "adamw":
+            raise ConfigError(f"model.parameterization='complete_p' needs optimizer.name='adamw', not {config.name!r}")
         direction = _complete_p_adam(adam, model)
     elif config.name == "adamw":
         direction = adam

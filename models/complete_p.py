@@ -8,7 +8,6 @@ times its step and 1 / m times its eps. So a model has the same function, export
 
 from typing import NamedTuple
 
-from contract.errors import ConfigError
 from models.config import ModelConfig
 from models.parameters import stacks_layers
 
@@ -30,19 +29,6 @@ def width_ratio(config: ModelConfig) -> float:
 def depth_ratio(config: ModelConfig) -> float:
     """Returns the layers of a stack by those of the base, 1 with another model.parameterization."""
     return config.num_layers / config.base_num_layers if config.parameterization == "complete_p" else 1.0
-
-
-def check_complete_p(config: ModelConfig, optimizer: str, objective: str) -> None:
-    """Raises ConfigError for a model, an optimizer or an objective for which the factors are not those of the paper."""
-    needed = dict(initializer="t5", norm_position="pre", tie_embeddings=False, embedding_size=0, share_stacks=False)
-    fields = [(f"model.{field}", getattr(config, field), value) for field, value in needed.items()]
-    for field, found, value in [*fields, ("optimizer.name", optimizer, "adamw")]:
-        if found != value:
-            raise ConfigError(f"model.parameterization='complete_p' needs {field}={value!r}, not {found!r}")
-    if objective == "electra":
-        raise ConfigError(
-            "model.parameterization='complete_p' has one width, and ELECTRA's generator another: set it to 'standard'"
-        )
 
 
 def factors(config: ModelConfig, name: str) -> Factors:

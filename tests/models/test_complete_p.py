@@ -11,6 +11,7 @@ import pytest
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from experiment.optimizer import make_optimizer
+from huggingface.decoders import Llama
 from models.complete_p import factors
 from models.transformer import bind, init_params
 from tests.small_fields import small_config
@@ -23,6 +24,8 @@ COMPLETE = {
     "optimizer__name": "adamw",
     "optimizer__learning_rate": 2e-3,
 }
+
+PARAMETERIZATIONS = ("complete_p", "standard")
 
 
 def experiment_of(width=32, depth=2, **overrides):
@@ -99,11 +102,11 @@ def test_training_is_that_of_a_model_with_the_papers_multipliers():
         tree = ours_tree(name, start * multiplier)
         paper_state, our_state, w = paper.init(start), ours.init(tree), start
 
-        def loss(v):
-            return jnp.square(x @ v - 1).mean() / 20  # small gradients, of which eps is a part
+        def loss(v, multiplier=1.0):
+            return jnp.square(x @ (multiplier * v) - 1).mean() / 20  # small gradients, of which eps is a part
 
         for _ in range(5):
-            update, paper_state = paper.update(jax.grad(lambda w: loss(multiplier * w))(w), paper_state, w)
+            update, paper_state = paper.update(jax.grad(loss)(w, multiplier), paper_state, w)
             w = optax.apply_updates(w, update)
             update, our_state = ours.update(jax.tree.map(jax.grad(loss), tree), our_state, tree)
             tree = optax.apply_updates(tree, update)
@@ -131,12 +134,22 @@ def test_what_has_other_factors_is_refused(field, value, message):
 
 def test_electra_is_refused():
     fields = {"objective__generator_size": 0.5} | COMPLETE | {"model__norm_position": "pre"}
-    with pytest.raises(ConfigError, match="ELECTRA's generator another"):
+    with pytest.raises(
+        ConfigError, match=r"objective.generator_size=0.5: for the generator, .* needs model.embedding_size=0"
+    ):
         make_experiment(small_config("electra", "encoder_only", **fields, model__tie_embeddings=False))
 
 
-def sizes_after_ten_steps(experiment):
-    """The RMS of the last residual stream and of the logits, after ten steps on random bigrams."""
+def test_a_class_of_transformers_holds_the_model():
+    """Only training differs."""
+    complete, standard = (
+        dataclasses.replace(experiment_of().model, parameterization=name) for name in PARAMETERIZATIONS
+    )
+    assert Llama().mismatches(complete) == Llama().mismatches(standard)
+
+
+def learned_in_ten_steps(experiment):
+    """The RMS of what ten steps on random bigrams add to the last residual stream and to the logits."""
     config, draws = experiment.model, np.random.default_rng(0)
     after = draws.integers(3, 60, 60)
     tokens = np.full((8, 16), 5)
@@ -160,27 +173,34 @@ def sizes_after_ten_steps(experiment):
         updates, state = optimizer.update(jax.grad(loss)(params), state, params)
         return optax.apply_updates(params, updates), state
 
-    params = init_params(config, jax.random.key(0))
+    params = first = init_params(config, jax.random.key(0))
     state = optimizer.init(params)
     for _ in range(10):
         params, state = step(params, state)
+    return [
+        float(jnp.sqrt(jnp.square(after - before).mean()))
+        for after, before in zip(outputs(config, params, batch), outputs(config, first, batch), strict=True)
+    ]
+
+
+def outputs(config, params, batch):
     model = bind(config, params)
     logits = model(batch)
     model.decoder.final_norm = lambda x, dropout_key=None: x
-    stream = model.hidden(batch)
-    return [float(jnp.sqrt(jnp.square(x).mean())) for x in (stream, logits)]
+    return model.hidden(batch), logits
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[(64, 2), (128, 2), (256, 2), (512, 2)], [(64, 2), (64, 4), (64, 8), (64, 16)]])
-def test_activations_keep_their_size(sizes):
-    """The coordinate check of muP: over widths and over depths, after ten steps. Standard models fail it."""
+def test_what_is_learned_keeps_its_size(sizes):
+    """The coordinate check of muP, over widths and over depths, which standard models fail.
+
+    What the smallest models learn is not yet that of the limit, so that a factor of 1.8 is left.
+    """
 
     def spread(**overrides):
-        found = [sizes_after_ten_steps(experiment_of(*size, model__base_d_model=64, **overrides)) for size in sizes]
-        return [max(column) / min(column) for column in zip(*found, strict=True)]
+        found = [learned_in_ten_steps(experiment_of(*size, model__base_d_model=64, **overrides)) for size in sizes]
+        return max(max(column) / min(column) for column in zip(*found, strict=True))
 
-    complete = spread()
-    standard = spread(model__parameterization="standard")
-    assert max(complete) < 1.3, (complete, standard)
-    assert max(standard) > 1.5, (complete, standard)
+    assert spread() < 1.8
+    assert spread(model__parameterization="standard") > 2.2
