@@ -96,7 +96,7 @@ def measure(experiment: Experiment, steps: int) -> dict[str, Any]:
     mesh = sharding.make_mesh(experiment.mesh)
     check_mesh(experiment, mesh)
     batch_sharding = sharding.batch_sharding(mesh)
-    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
+    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps, experiment.model)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, abstract_state(experiment, mesh))
     init = jax.jit(initial_state, static_argnums=(0, 1), out_shardings=state_shardings)
     seed = seed_array(experiment.seed)

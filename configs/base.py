@@ -258,6 +258,11 @@ OPTIONAL.model.qk_norm = False  # a norm of each head's queries and keys, before
 OPTIONAL.model.attention_softcap = 0.0
 OPTIONAL.model.logits_softcap = 0.0  # the same for the logits, whose c is 30.0 in Gemma 2; 0: off
 OPTIONAL.model.logits_bias = False  # prediction_head="bert": a bias of the logits without model.use_bias (ModernBERT)
+# "complete_p": with the optimizer "adamw", the learning rate of a model of base_d_model and base_num_layers suits every
+# width and depth, if head_dim is that of the base (models/complete_p.py).
+OPTIONAL.model.parameterization = "standard"
+OPTIONAL.model.base_d_model = 128
+OPTIONAL.model.base_num_layers = 2
 
 # Vocabularies are compared by the texts of tokens. "equal": another vocabulary is refused. "by_token": the rows of
 # tokens that both have are copied, and new tokens keep their initial values.

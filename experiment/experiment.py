@@ -267,6 +267,7 @@ def make_experiment(
     fields_of_model = model_fields(sections, tasks)
     tokenizer = make_tokenizer(data)  # the first slow step: it may read a large file
     model = make_model_config(fields_of_model, data, vocab_size or tokenizer.vocab.size, denoisers)
+    make_optimizer(sections.optimizer, sections.train.assumed_steps, model)  # raises for fields that cannot work
     if not data.append_special_tokens:
         _check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
     annealing_warnings = _check_annealing(sections, model) if data.attention_annealing_steps else []
@@ -315,7 +316,6 @@ def _check_sections(sections: ExperimentConfig) -> None:
             f"mesh.backend='pmap' copies the state to every device: set mesh.fsdp={mesh.fsdp} and "
             f"mesh.tensor={mesh.tensor} to 1, or mesh.backend='jit'"
         )
-    make_optimizer(sections.optimizer, train.assumed_steps)  # raises for fields that cannot work
 
 
 def model_fields(sections: ExperimentConfig, denoisers: Sequence[Denoiser]) -> dict[str, Any]:

@@ -10,14 +10,20 @@ import optax.contrib
 from contract.errors import ConfigError
 from experiment.config import OptimizerConfig
 from experiment.schedules import make_schedule
+from models.complete_p import factors
+from models.config import ModelConfig
 from models.parameters import leaf_name, stacks_layers
 
 MUON_RMS = 0.2  # RMS of Muon's step before the learning rate, about that of Adam's
 MIN_PARAMETER_RMS = 1e-3  # lower bound of the RMS that scales a matrix's step: a matrix of zeros can still change
 
 
-def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransformation:
+def make_optimizer(
+    config: OptimizerConfig, steps: int, model: ModelConfig | None = None
+) -> optax.GradientTransformation:
     """Returns the optimizer of `config` for a run of `steps` updates.
+
+    model: whose parameters are updated, for model.parameterization; None: "standard".
 
     Parameters, gradients and updates are trees of float32 arrays. An update has four parts:
 
@@ -49,7 +55,8 @@ def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransfo
     separately. In the optimizer state, the path of an array ends in the path of its parameter. The exceptions are
     counters, which end in `count`, and Muon's three coefficients, which end in `ns_coeffs`.
 
-    Raises ConfigError as `make_schedule` does, and for a pattern of `no_decay` that is none.
+    Raises ConfigError as `make_schedule` does, for a pattern of `no_decay` that is none, and for a parameterization of
+    another optimizer.
     """
     for pattern in config.no_decay:
         try:
@@ -58,7 +65,11 @@ def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransfo
             raise ConfigError(f"optimizer.no_decay: {pattern!r} is not a regular expression: {error}") from error
     scale_by_parameter = optax.scale_by_param_block_rms(MIN_PARAMETER_RMS)
     adam = optax.scale_by_adam(config.b1, config.b2, config.eps)
-    if config.name == "adamw":
+    if model is not None and model.parameterization == "complete_p":
+        if config.name != "adamw":
+            raise ConfigError(f"model.parameterization='complete_p' needs optimizer.name='adamw', not {config.name!r}")
+        direction = _complete_p_adam(adam, model)
+    elif config.name == "adamw":
         direction = adam
     elif config.name == "rms_scaled_adamw":
         direction = optax.chain(adam, per_matrix(scale_by_parameter))
@@ -80,6 +91,22 @@ def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransfo
         optax.add_decayed_weights(config.weight_decay, mask=lambda tree: decay_mask(tree, config.no_decay)),
         optax.scale_by_learning_rate(make_schedule(config, steps)),
     )
+
+
+def _complete_p_adam(adam: optax.GradientTransformation, config: ModelConfig) -> optax.GradientTransformation:
+    """Returns `adam`, optax.scale_by_adam, whose steps and eps have the `factors` of each parameter.
+
+    Adam's step of a gradient that is divided by f is that of the gradient with f times the eps.
+    """
+
+    def scaled(factor):
+        return optax.stateless(
+            lambda updates, _: jax.tree_util.tree_map_with_path(
+                lambda path, leaf: leaf * factor(factors(config, leaf_name(path))), updates
+            )
+        )
+
+    return optax.chain(scaled(lambda each: 1 / each.eps), adam, scaled(lambda each: each.step))
 
 
 def _muon_labels(tree):

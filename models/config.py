@@ -57,6 +57,9 @@ class ModelConfig:
     attention_softcap: Annotated[float, "[0, inf)"] = 0.0
     logits_softcap: Annotated[float, "[0, inf)"] = 0.0
     logits_bias: bool = False
+    parameterization: Literal["standard", "complete_p"] = "standard"
+    base_d_model: Annotated[int, "[1, 2**20]"] = 128
+    base_num_layers: Annotated[int, "[1, 10000]"] = 2
 
     # In configs these two may be 0: the caller then derives them.
     vocab_size: Annotated[int, "[0, 2**26]"]  # rows of the token table, padding rows included
@@ -133,6 +136,8 @@ def _check_combinations(config: ModelConfig) -> None:
         )
     if config.layers_differ or config.logits_bias:
         _check_encoder(config)
+    if config.parameterization == "complete_p":
+        _check_complete_p(config)
     if config.num_token_types and not config.has_encoder:
         raise ValueError(
             f"model.num_token_types={config.num_token_types} needs an encoder: set it to 0 for "
@@ -156,4 +161,18 @@ def _check_encoder(config: ModelConfig) -> None:
         raise ValueError(
             f"model.logits_bias=True needs model.prediction_head='bert', not {config.prediction_head!r}: the bias is "
             "a part of that head"
+        )
+
+
+def _check_complete_p(config: ModelConfig) -> None:
+    """Raises ValueError for a model to which the rules of models/complete_p.py do not apply."""
+    needed = dict(initializer="t5", norm_position="pre", tie_embeddings=False, share_stacks=False)
+    for field, value in needed.items():
+        if getattr(config, field) != value:
+            found = getattr(config, field)
+            raise ValueError(f"model.parameterization='complete_p' needs model.{field}={value!r}, not {found!r}")
+    if config.embedding_width != config.d_model:
+        raise ValueError(
+            f"model.parameterization='complete_p' needs model.embedding_size=0, not {config.embedding_size}: its "
+            "tables have the width of the layers"
         )

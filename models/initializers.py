@@ -11,6 +11,7 @@ constructor, so the layer axis is never counted in a fan. Biases are 0 and the s
 
 from jax.nn import initializers
 
+from models.complete_p import depth_ratio, width_ratio
 from models.config import ModelConfig
 
 Initializer = initializers.Initializer
@@ -22,8 +23,8 @@ def matrix(config: ModelConfig) -> Initializer:
 
 
 def mlp_output(config: ModelConfig) -> Initializer:
-    """Output kernels of the feed-forward block: as `matrix`, except in GPT-2."""
-    return _t5_or_normal(config, _truncated_normal(), is_residual_output=True)
+    """Output kernels of the feed-forward block: as `matrix`, except in GPT-2 and by depth_ratio."""
+    return _t5_or_normal(config, _truncated_normal(depth_ratio(config) ** -2), is_residual_output=True)
 
 
 def query(config: ModelConfig) -> Initializer:
@@ -43,7 +44,7 @@ def key_value(config: ModelConfig) -> Initializer:
 
 def attention_output(config: ModelConfig) -> Initializer:
     """Attention's output kernels: in T5, a normal of standard deviation (num_heads * head_dim)^-0.5."""
-    t5 = initializers.normal((config.num_heads * config.head_dim) ** -0.5)
+    t5 = initializers.normal((config.num_heads * config.head_dim) ** -0.5 / depth_ratio(config))
     return _t5_or_normal(config, t5, is_residual_output=True)
 
 
@@ -57,8 +58,13 @@ def relative_bias(config: ModelConfig) -> Initializer:
     return _t5_or_normal(config, initializers.variance_scaling(1.0, "fan_avg", "uniform"))
 
 
-def _truncated_normal() -> Initializer:
-    return initializers.variance_scaling(1.0, "fan_in", "truncated_normal")
+def output_table(config: ModelConfig) -> Initializer:
+    """The table of logits that is not the input table: as `matrix`, and by width_ratio."""
+    return _t5_or_normal(config, _truncated_normal(1 / width_ratio(config)))
+
+
+def _truncated_normal(scale: float = 1.0) -> Initializer:
+    return initializers.variance_scaling(scale, "fan_in", "truncated_normal")
 
 
 def _t5_or_normal(config: ModelConfig, t5: Initializer, *, is_residual_output: bool = False) -> Initializer:

@@ -62,7 +62,7 @@ class Transformer(nnx.Module):
                 use_bias=False,
                 dtype=config.dtype,
                 preferred_element_type="float32",
-                kernel_init=initializers.matrix(config),
+                kernel_init=initializers.output_table(config),
                 rngs=rngs,
             )
 

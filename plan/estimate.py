@@ -257,7 +257,7 @@ def _compile(
     experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct], frozen: Params
 ) -> Compiled:
     """Compiles the train step for the devices of the shardings of `state` and `batch`. frozen: as in CompiledRun."""
-    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
+    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps, experiment.model)
     state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     step = compiled_train_step(experiment, optimizer, state_shardings, next(iter(batch.values())).sharding)
     begin = time.perf_counter()

@@ -141,7 +141,7 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, frozen: tuple 
     corpora = open_corpora(experiment, **opening)
     if experiment.train.epochs:
         experiment = resolve_epochs(experiment, corpora.train_documents)
-    optimizer = make_optimizer(experiment.optimizer, experiment.train.steps)
+    optimizer = make_optimizer(experiment.optimizer, experiment.train.steps, experiment.model)
     state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
     run = CompiledRun(
@@ -241,7 +241,7 @@ def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
 
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
     """The state's shapes, dtypes and shardings on `mesh`, without the state."""
-    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
+    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps, experiment.model)
     shapes = jax.eval_shape(functools.partial(initial_state, experiment, optimizer), 0)
     return abstract(shapes, sharding.shardings(mesh, shapes))
 

@@ -35,6 +35,8 @@ def unread_fields(fields: Mapping[str, Any]) -> set[str]:
         "model.relative_max_distance": fields.get("model.positions") != "relative",
         "model.dropout_broadcast_positions": fields.get("model.dropout_rate") == 0,
         "model.initializer_range": fields.get("model.initializer") == "t5",
+        "model.base_d_model": fields.get("model.parameterization") == "standard",
+        "model.base_num_layers": fields.get("model.parameterization") == "standard",
         "optimizer.decay_fraction": schedule != "wsd",
         "optimizer.final_learning_rate_fraction": schedule in ("constant", "inverse_sqrt"),
         "optimizer.b1": fields.get("optimizer.name") == "adafactor",

@@ -1,0 +1,48 @@
+"""CompleteP: initial parameters and steps with which one learning rate serves all widths and depths of a model.
+
+Dey et al. (2025, arXiv 2505.01618), table 1 with alpha = 1. It contains muP (Yang et al. 2022, arXiv 2203.03466), whose
+rules are those of the width. Their multipliers of residual branches (1 / depth ratio) and of logits (1 / width ratio)
+are not in the forward pass: a factor m of a product of Adam's parameter is the same as m times its initial values, m
+times its step and 1 / m times its eps. So a model has the same function, export and plan as any other.
+"""
+
+from typing import NamedTuple
+
+from models.config import ModelConfig
+from models.parameters import stacks_layers
+
+_BRANCH_OUTPUTS = ("attention/out/", "mlp/wo/")  # what is added to the residual stream
+
+
+class Factors(NamedTuple):
+    """The factors of Adam's step, after its normalization, and of its eps for one parameter."""
+
+    step: float
+    eps: float
+
+
+def width_ratio(config: ModelConfig) -> float:
+    """Returns d_model by that of the base, 1 with another model.parameterization."""
+    return config.d_model / config.base_d_model if config.parameterization == "complete_p" else 1.0
+
+
+def depth_ratio(config: ModelConfig) -> float:
+    """Returns the layers of a stack by those of the base, 1 with another model.parameterization."""
+    return config.num_layers / config.base_num_layers if config.parameterization == "complete_p" else 1.0
+
+
+def factors(config: ModelConfig, name: str) -> Factors:
+    """Returns the factors for the parameter `name`, 1 in a model of the base's width and depth.
+
+    Those of initial values are in models/initializers.py, by the same rules. The weight decay of a step has no factor,
+    as in table 1, where the factors of the learning rate and of the decay cancel.
+    """
+    width, depth = width_ratio(config), depth_ratio(config)
+    is_kernel, in_branch = name.endswith("/kernel"), stacks_layers(name)
+    step, eps = 1 / width if is_kernel else 1.0, 1 / width
+    if "logits_dense" in name:
+        eps = 1.0
+    elif in_branch:
+        is_output = any(part in name for part in _BRANCH_OUTPUTS)
+        step, eps = (step / depth, eps) if is_output else (step, eps / depth)
+    return Factors(step, eps)
