@@ -21,7 +21,7 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_040,
+    "benchmarks": 1_062,
     "cloze": 280,
     "cluster": 390,
     "command": 365,
@@ -34,7 +34,7 @@ CODE = {
     "generate": 995,
     "huggingface": 1_997,
     "learners": 823,
-    "models": 1_492,
+    "models": 1_510,
     "objectives": 3_869,
     "plan": 447,
     "run": 1_310,
