@@ -81,7 +81,7 @@ def queries_keys_values() -> Forms:
     structure, params = nnx.split(Attention(_model_config(), rngs=nnx.Rngs(params=0)))
 
     def loss(params: Any, states: jax.Array, *, joined: bool) -> jax.Array:
-        with placed(splits_outputs=not joined):
+        with placed(splits_kernels=not joined):
             query, keys_values = nnx.merge(structure, params).queries_keys_values(states, None)
         return sum(jnp.square(x.astype(jnp.float32)).sum() for x in (query, *keys_values))
 
@@ -100,7 +100,7 @@ def gated_maps() -> Forms:
         return project(*inner).reshape(states_BxLxD.shape)
 
     def loss(params: Any, states: jax.Array, *, joins: bool) -> jax.Array:
-        with placed(splits_outputs=False):
+        with placed(splits_kernels=False):
             block = nnx.merge(structure, params)
             output = joined(block, states) if joins else block(states)
         return jnp.square(output.astype(jnp.float32)).sum()
@@ -193,7 +193,7 @@ def measure(make_forms: Callable[[], Forms], topology: str = "") -> dict[str, An
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), arguments)
     line, compiled = {}, {}
     for name, function in functions.items():
-        with placed(platform=platform, splits_outputs=False):
+        with placed(platform=platform, splits_kernels=False):
             compiled[name] = jax.jit(function).lower(*shapes).compile()
         memory = compiled[name].memory_analysis()
         line[f"{name}_temporary_mib"] = round(memory.temp_size_in_bytes / 2**20, 1)

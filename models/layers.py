@@ -11,7 +11,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.placement import row_keys, splits_outputs, target_platform
+from models.placement import row_keys, splits_kernels, target_platform
 
 _POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
@@ -221,10 +221,11 @@ def rematerialized(config: ModelConfig, body: Callable) -> Callable:
 def linear_maps(x: Array, *maps: Linear) -> list[Array]:
     """Returns the output [positions, outputs] of each map for the same x [positions, inputs].
 
-    One product computes all outputs, which is faster than several smaller ones. Where kernels are sharded over a mesh
-    by outputs, each map is a product of its own, because joining such kernels would move them between devices.
+    One product computes all outputs, which is faster than several smaller ones. Where kernels are sharded over a mesh,
+    each map is a product of its own: joining kernels that are sharded by outputs would move them between devices, and
+    the gradient of joined kernels that are sharded by inputs would be added up whole on every device.
     """
-    if len(maps) == 1 or splits_outputs():
+    if len(maps) == 1 or splits_kernels():
         return [linear(x) for linear in maps]
 
     @recomputed  # so that the joined kernels are not saved for the backward pass

@@ -37,7 +37,7 @@ CODE = {
     "models": 1_510,
     "objectives": 3_869,
     "plan": 447,
-    "run": 1_310,
+    "run": 1_313,
     "show": 961,
     "studies": 3_010,
     "train": 952,
