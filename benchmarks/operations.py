@@ -9,6 +9,8 @@ Prints one JSON line for each operation (default: all), its forward and backward
                            gradient of jax.nn.log_softmax, and an argmax
     chunked_loss           chunked: the loss in chunks of 32 tokens (objectives/losses/chunked_cross_entropy.py);
                            plain: all logits at once
+    dropout                ours: masks of hashed words (models/layers.py); plain: jax.random.bernoulli. The forward and
+                           the backward pass cannot be merged
 
 Both forms run alternately. Milliseconds are medians, and ratio is the median over the pairs of runs of the first form's
 time divided by the second's. MiB are those of temporary arrays, of results, and those that the program reads and
@@ -16,13 +18,15 @@ writes, as the compiler counts them. On one GPU, at the sizes of T5 base:
 
     python -m benchmarks.operations
 
-With --topology, nothing runs: the TPU compiler compiles both forms for one chip, which needs no TPU (extra "tpu").
+With --topology, nothing runs: the TPU compiler compiles both forms for one chip, which needs no TPU (extra "tpu"), and
+estimates the cycles of those without loops.
 
     python -m benchmarks.operations queries_keys_values gated_maps cross_entropy --topology=v5e:1x1
 """
 
 import functools
 import json
+import re
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +43,7 @@ from configs.base import get_config
 from contract.errors import ConfigError
 from models.attention import Attention
 from models.config import ModelConfig
-from models.layers import MLP, activation, linear_maps, logits_product, recomputed
+from models.layers import MLP, activation, dropout, linear_maps, logits_product, recomputed
 from models.placement import placed, target_platform
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossOptions, ScoredTokens, cross_entropy
@@ -77,7 +81,7 @@ def queries_keys_values() -> Forms:
     structure, params = nnx.split(Attention(_model_config(), rngs=nnx.Rngs(params=0)))
 
     def loss(params: Any, states: jax.Array, *, joined: bool) -> jax.Array:
-        with placed(splits_outputs=not joined):
+        with placed(splits_kernels=not joined):
             query, keys_values = nnx.merge(structure, params).queries_keys_values(states, None)
         return sum(jnp.square(x.astype(jnp.float32)).sum() for x in (query, *keys_values))
 
@@ -96,7 +100,7 @@ def gated_maps() -> Forms:
         return project(*inner).reshape(states_BxLxD.shape)
 
     def loss(params: Any, states: jax.Array, *, joins: bool) -> jax.Array:
-        with placed(splits_outputs=False):
+        with placed(splits_kernels=False):
             block = nnx.merge(structure, params)
             output = joined(block, states) if joins else block(states)
         return jnp.square(output.astype(jnp.float32)).sum()
@@ -151,11 +155,29 @@ def chunked_loss() -> Forms:
     return {name: jax.value_and_grad(form, (0, 1)) for name, form in forms.items()}, _loss_arguments()
 
 
+def dropout_masks() -> Forms:
+    """Returns functions to the gradient of states [B, L, D] through dropout, and to its result."""
+    rate = 0.1
+
+    def plain(x: jax.Array, key: jax.Array) -> jax.Array:
+        return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0).astype(x.dtype)
+
+    def gradient(form: Callable[..., jax.Array], x: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y, pull_back = jax.vjp(lambda x: form(x, key), x)
+        y = jax.lax.optimization_barrier(y)  # between the passes, as the other layers of a model
+        return y, pull_back(jnp.tanh(y))[0]
+
+    ours = functools.partial(dropout, rate=rate, broadcast_positions=False)
+    forms = {"ours": lambda x, key: ours(x, key=key), "plain": plain}
+    return {name: functools.partial(gradient, form) for name, form in forms.items()}, (_states(), jax.random.key(2))
+
+
 OPERATIONS: dict[str, Callable[[], Forms]] = {
     "queries_keys_values": queries_keys_values,
     "gated_maps": gated_maps,
     "cross_entropy": cross_entropy_loss,
     "chunked_loss": chunked_loss,
+    "dropout": dropout_masks,
 }
 
 
@@ -171,12 +193,14 @@ def measure(make_forms: Callable[[], Forms], topology: str = "") -> dict[str, An
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), arguments)
     line, compiled = {}, {}
     for name, function in functions.items():
-        with placed(platform=platform, splits_outputs=False):
+        with placed(platform=platform, splits_kernels=False):
             compiled[name] = jax.jit(function).lower(*shapes).compile()
         memory = compiled[name].memory_analysis()
         line[f"{name}_temporary_mib"] = round(memory.temp_size_in_bytes / 2**20, 1)
         line[f"{name}_results_mib"] = round(memory.output_size_in_bytes / 2**20, 1)
         line[f"{name}_accessed_mib"] = round(compiled[name].cost_analysis()["bytes accessed"] / 2**20, 1)
+        if topology and " while(" not in (program := compiled[name].as_text()):
+            line[f"{name}_cycles"] = sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', program)))
     if topology:
         return line
     seconds = alternating_seconds(compiled, arguments, _FLAGS["runs"].value)

@@ -15,7 +15,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Linear, Norm, bernoulli, linear_maps, model_dropout, softcap, split_key
+from models.layers import Linear, MaskWords, Norm, draw_mask, linear_maps, model_dropout, softcap, split_key
 from models.placement import target_platform
 from models.positions import Rotation, rotate
 
@@ -84,24 +84,25 @@ def _attend(
     values: Array,
     bias: Array | None,
     mask: Array,
-    keep: Array | None,
+    words: MaskWords | None,
 ) -> Array:
     """Returns softmax(scale * query keys^T + bias) over unmasked keys, after dropout, times values: [B, G, R, Q, K].
 
     With a `cap` other than 0 the scores are soft-capped before the bias is added.
 
-    query [B, G, R, Q, K]; keys and values [B, G, S, K]; bias float32 [1, G, R, Q, S]; mask bool [B, 1, 1, Q, S]; keep
-    bool [B, G, R, Q, S], or [B, G, R, 1, S] for all queries: the probabilities that dropout keeps; None: no dropout.
+    query [B, G, R, Q, K]; keys and values [B, G, S, K]; bias float32 [1, G, R, Q, S]; mask bool [B, 1, 1, Q, S];
+    words of a mask [B, G, R, Q, S], or [B, G, R, 1, S] for all queries: the probabilities that dropout keeps; None: no
+    dropout.
 
     The gradient is written by hand, so that only one array of the scores' size is saved for the backward pass:
-    the probabilities, in the compute dtype; `keep` adds one byte for each of its entries. The softmax's gradient needs
+    the probabilities, in the compute dtype; the mask of dropout is computed again. The softmax's gradient needs
     a sum over keys for each query, which equals the dot product of the output and the output's gradient
     (FlashAttention 2, Dao 2023, section 3.1). The backward pass of a soft-cap computes the scores again.
     """
-    return _attend_forward(scale, cap, dropout_rate, query, keys, values, bias, mask, keep)[0]
+    return _attend_forward(scale, cap, dropout_rate, query, keys, values, bias, mask, words)[0]
 
 
-def _attend_forward(scale, cap, dropout_rate, query, keys, values, bias, mask, keep):
+def _attend_forward(scale, cap, dropout_rate, query, keys, values, bias, mask, words):
     if target_platform() == "cpu":
         # Without the barrier XLA makes a second, transposed copy of keys and values for the products over K.
         keys, values = jax.lax.optimization_barrier((keys, values))
@@ -115,17 +116,17 @@ def _attend_forward(scale, cap, dropout_rate, query, keys, values, bias, mask, k
     # Axes R and Q are merged before the probabilities are saved: the forward and the backward products then read
     # one array in one layout.
     probabilities = _merge_queries(probabilities.astype(query.dtype))
-    output = jnp.einsum("BGQS,BGSK->BGQK", _apply_dropout(probabilities, keep, dropout_rate), values)
-    return output.reshape(query.shape), (query, keys, values, bias, probabilities, keep, output)
+    output = jnp.einsum("BGQS,BGSK->BGQK", _apply_dropout(probabilities, words, dropout_rate), values)
+    return output.reshape(query.shape), (query, keys, values, bias, probabilities, words, output)
 
 
 def _attend_backward(scale, cap, dropout_rate, residuals, output_bar):
-    query, keys, values, bias, probabilities, keep, output = residuals
+    query, keys, values, bias, probabilities, words, output = residuals
     output_bar = _merge_queries(output_bar)
-    values_bar = _sum_over_queries(_apply_dropout(probabilities, keep, dropout_rate), output_bar)
+    values_bar = _sum_over_queries(_apply_dropout(probabilities, words, dropout_rate), output_bar)
     probabilities_bar = jnp.einsum("BGQK,BGSK->BGQS", output_bar, values, preferred_element_type=jnp.float32)
     mean = (output_bar.astype(jnp.float32) * output.astype(jnp.float32)).sum(-1, keepdims=True)
-    scores_bar = probabilities.astype(jnp.float32) * (_apply_dropout(probabilities_bar, keep, dropout_rate) - mean)
+    scores_bar = probabilities.astype(jnp.float32) * (_apply_dropout(probabilities_bar, words, dropout_rate) - mean)
     bias_bar = None
     if bias is not None:
         # The sum over the batch. XLA's CPU backend computes a product with ones far faster than a reduction (jax 0.10).
@@ -159,12 +160,13 @@ def _sum_over_queries(weights: Array, x: Array) -> Array:
     return jnp.einsum("BGQS,BQGK->BSGK", weights, x.swapaxes(1, 2)).swapaxes(1, 2)
 
 
-def _apply_dropout(x: Array, keep: Array | None, rate: float) -> Array:
-    """Returns x [B, G, R * Q, S] / (1 - rate) where `keep` [B, G, R, Q or 1, S], else 0, in the dtype of x."""
-    if keep is None:
+def _apply_dropout(x: Array, words: MaskWords | None, rate: float) -> Array:
+    """Returns x [B, G, R * Q, S] / (1 - rate) where the mask [B, G, R, Q or 1, S] is True, else 0; dtype of x."""
+    if words is None:
         return x
-    B, G, R, _, S = keep.shape
-    return (x.reshape(B, G, R, -1, S) * (keep / (1 - rate))).astype(x.dtype).reshape(x.shape)
+    kept = words.kept(rate)
+    B, G, R, _, S = kept.shape
+    return (x.reshape(B, G, R, -1, S) * (kept / (1 - rate))).astype(x.dtype).reshape(x.shape)
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
@@ -194,14 +196,14 @@ def dot_product_attention(
     B, H, Q, K = query_BxHxQxK.shape
     G = keys_values.keys.shape[1]
     query = query_BxHxQxK.reshape(B, G, H // G, Q, K)
-    bias, keep = None, None
+    bias, words = None, None
     if bias_1xHxQxS is not None:
         bias = bias_1xHxQxS.astype(jnp.float32).reshape(1, G, H // G, Q, -1)
     if dropout_key is not None and dropout_rate:
         shape = (B, G, H // G, 1 if dropout_broadcast_positions else Q, keys_values.keys.shape[2])
-        keep = bernoulli(dropout_key, 1 - dropout_rate, shape)
+        words = draw_mask(dropout_key, shape)
     mask_Bx1xQxS = mask_Bx1xQxS if near_Bx1xQxS is None else mask_Bx1xQxS & near_Bx1xQxS
-    output = _attend(scale, cap, dropout_rate, query, *keys_values, bias, mask_Bx1xQxS[:, None], keep)
+    output = _attend(scale, cap, dropout_rate, query, *keys_values, bias, mask_Bx1xQxS[:, None], words)
     return output.reshape(B, H, Q, K)
 
 

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.placement import row_keys, splits_outputs, target_platform
+from models.placement import row_keys, splits_kernels, target_platform
 
 _POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
@@ -66,8 +67,12 @@ def dropout(x: Array, rate: float, key: Array | None, *, broadcast_positions: bo
     if key is None or rate == 0:
         return x
     shape = (*x.shape[:-2], 1, x.shape[-1]) if broadcast_positions else x.shape
-    keep = bernoulli(key, 1 - rate, shape)
-    return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
+
+    @recomputed  # saves the words alone
+    def drop(x: Array, words: MaskWords) -> Array:
+        return jnp.where(words.kept(rate), x / (1 - rate), 0).astype(x.dtype)
+
+    return drop(x, draw_mask(key, shape))
 
 
 def model_dropout(config: ModelConfig, x: Array, key: Array | None) -> Array:
@@ -75,9 +80,35 @@ def model_dropout(config: ModelConfig, x: Array, key: Array | None) -> Array:
     return dropout(x, config.dropout_rate, key, broadcast_positions=config.dropout_broadcast_positions)
 
 
-def bernoulli(key: Array, probability: float, shape: tuple[int, ...]) -> Array:
-    """Returns draws that are True with `probability`, bool of `shape` [B, ...], with a key for each row."""
-    return jax.vmap(lambda key: jax.random.bernoulli(key, probability, shape[1:]))(row_keys(key, shape[0]))
+class MaskWords(NamedTuple):
+    """Random words from which a dropout mask [B, ..., D] is computed wherever it is read, in the backward pass too.
+
+    A random word for each entry, as of jax.random.bernoulli, would cost as much as the products of a model. Here the
+    word of an entry is a hash of two words, that of its line and that of its column. Any three entries are independent,
+    as with words of their own: tabulation hashing (Carter and Wegman 1979). The hash is nonlinear, so that there is no
+    pattern in four, the corners of a rectangle.
+    """
+
+    lines: Array  # uint32 [B, ..., 1]
+    columns: Array  # uint32 [B, 1, ..., D]
+
+    def kept(self, rate: float) -> Array:
+        """Returns the mask, bool [B, ..., D]: False with probability `rate`, in [0, 1)."""
+        x = self.lines ^ self.columns
+        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):  # MurmurHash3's finalizer
+            x = (x ^ (x >> shift)) * jnp.uint32(factor)
+        return (x ^ (x >> 16)) >= jnp.uint32(int(rate * 2**32))
+
+
+def draw_mask(key: Array, shape: tuple[int, ...]) -> MaskWords:
+    """Returns the words of a mask of `shape` [B, ..., D]. A row's depend on `key` and on its index in the batch."""
+
+    def words(key: Array, *of_row: int) -> Array:
+        return jax.vmap(lambda key: jax.random.bits(key, of_row))(row_keys(key, shape[0]))
+
+    lines_key, columns_key = jax.random.split(key)
+    ones = (1,) * (len(shape) - 2)
+    return MaskWords(words(lines_key, *shape[1:-1], 1), words(columns_key, *ones, shape[-1]))
 
 
 @jax.custom_vjp
@@ -190,10 +221,11 @@ def rematerialized(config: ModelConfig, body: Callable) -> Callable:
 def linear_maps(x: Array, *maps: Linear) -> list[Array]:
     """Returns the output [positions, outputs] of each map for the same x [positions, inputs].
 
-    One product computes all outputs, which is faster than several smaller ones. Where kernels are sharded over a mesh
-    by outputs, each map is a product of its own, because joining such kernels would move them between devices.
+    One product computes all outputs, which is faster than several smaller ones. Where kernels are sharded over a mesh,
+    each map is a product of its own: joining kernels that are sharded by outputs would move them between devices, and
+    the gradient of joined kernels that are sharded by inputs would be added up whole on every device.
     """
-    if len(maps) == 1 or splits_outputs():
+    if len(maps) == 1 or splits_kernels():
         return [linear(x) for linear in maps]
 
     @recomputed  # so that the joined kernels are not saved for the backward pass

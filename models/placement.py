@@ -36,8 +36,8 @@ class Placement:
     # The number of rows that the model is traced for -> the index in the batch of the first of them.
     first_row: Callable[[int], Array | int] = lambda rows: 0
     platform: str = ""  # as of `platform_of`, possibly not this machine's; "": that of JAX's first device
-    # Whether kernels of linear maps are sharded by outputs, as in tensor parallelism. None: unless on a CPU.
-    splits_outputs: bool | None = None
+    # Whether kernels of linear maps are sharded, by inputs or by outputs. None: unless on a CPU.
+    splits_kernels: bool | None = None
 
 
 _placement = contextvars.ContextVar("placement", default=Placement())  # noqa: B039  it is frozen
@@ -77,9 +77,9 @@ def target_platform() -> str:
     return placement().platform or platform_of(jax.devices()[0])
 
 
-def splits_outputs() -> bool:
-    """Returns whether kernels of linear maps are sharded by outputs."""
-    splits = placement().splits_outputs
+def splits_kernels() -> bool:
+    """Returns whether kernels of linear maps are sharded."""
+    splits = placement().splits_kernels
     return target_platform() != "cpu" if splits is None else splits
 
 

@@ -26,7 +26,7 @@ from models.placement import placed, platform_of
 from models.transformer import Params
 from run import sharding
 from run.corpus import Corpora, open_corpora, resolve_epochs
-from run.sharding import constrain_rows, over_devices, per_device, per_part, splits_rows
+from run.sharding import constrain_rows, over_devices, per_device, per_part, splits_kernels, splits_rows
 from run.step import TrainState, init_state, make_eval_step, make_train_step
 from workdir.checkpoint import abstract
 
@@ -217,7 +217,7 @@ def on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callable
             per_device=functools.partial(per_device, mesh=mesh),
             over_devices=functools.partial(over_devices, mesh=mesh),
             platform=platform_of(mesh.devices.flat[0]),
-            splits_outputs=mesh.shape["tensor"] > 1,
+            splits_kernels=splits_kernels(mesh),
         ):
             return step(*args)
 

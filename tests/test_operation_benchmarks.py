@@ -12,10 +12,11 @@ SIZES = ["--rows=2", "--length=128", "--d_model=16", "--heads=2", "--d_ff=24", "
 
 
 def test_operations_run_beside_their_plain_forms(monkeypatch, capsys):
-    names = ["queries_keys_values", "chunked_loss"]
-    products, loss = lines_of(operations, [*names, *SIZES, "--vocab_size=4096"], monkeypatch, capsys)
+    names = ["queries_keys_values", "chunked_loss", "dropout"]
+    products, loss, masks = lines_of(operations, [*names, *SIZES, "--vocab_size=4096"], monkeypatch, capsys)
     assert products["ratio"] == pytest.approx(products["ours_milliseconds"] / products["plain_milliseconds"], rel=0.05)
     assert 0 < loss["chunked_temporary_mib"] < loss["plain_temporary_mib"]
+    assert masks["operation"] == "dropout" and masks["ratio"] > 0
     for argument, message in (
         ("x", "operation 'x' is unknown: use queries_keys_values, gated_maps, cross_entropy"),
         ("--topology=h100:8", "--topology=h100:8 must be a TPU's"),

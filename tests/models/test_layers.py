@@ -89,8 +89,8 @@ def test_linear_maps_computed_by_one_product_equal_separate_ones(use_bias):
         return ys, back(ys_bar)
 
     expected = value_and_gradients(lambda x, *maps: [linear(x) for linear in maps])
-    for platform, splits_outputs in (("cpu", False), ("cuda", False), ("tpu", True)):
-        with placed(platform=platform, splits_outputs=splits_outputs):
+    for platform, splits_kernels in (("cpu", False), ("cuda", False), ("tpu", True)):
+        with placed(platform=platform, splits_kernels=splits_kernels):
             found = value_and_gradients(linear_maps)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
 

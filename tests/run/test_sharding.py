@@ -6,6 +6,7 @@ import types
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 from configs.base import get_config
@@ -13,8 +14,10 @@ from contract.errors import ConfigError
 from experiment.config import MeshConfig
 from models.config import ModelConfig
 from models.parameters import leaf_name
+from models.placement import placed
 from models.transformer import init_params
-from run.sharding import local_rows, make_mesh, mesh_shape, order_devices, shardings
+from run.sharding import AXES, local_rows, make_mesh, mesh_shape, order_devices, shardings, splits_kernels
+from tests.models import tiny
 from tests.experiment.test_optimizer import optimizer
 
 ONE = MeshConfig(backend="jit", data=-1, fsdp=1, tensor=1)
@@ -93,6 +96,17 @@ def test_every_parameter_of_the_models_has_a_spec(architecture):
     for name, spec in specs(shardings(make_mesh(ONE), params)).items():
         # Only vectors and relative biases are replicated.
         assert name.endswith(("/bias", "/scale", "bias/embedding")) == (spec == P()), name
+
+
+@pytest.mark.parametrize(("sizes", "joined"), [((8, 1, 1), True), ((2, 4, 1), False), ((4, 1, 2), False)])
+def test_projections_are_joined_only_where_no_axis_splits_their_kernels(sizes, joined):
+    """The TPU compiler adds up the gradient of joined kernels whole: tests/tpu has the bytes of its collectives."""
+    config = tiny.config(architecture="encoder_only", positions="none", mlp="gelu")
+    batch = tiny.rows("encoder", [[1] * 5], [[3] * 5])
+    with placed(splits_kernels=splits_kernels(AbstractMesh(sizes, AXES))):
+        program = str(jax.make_jaxpr(lambda params: tiny.apply(config, params, batch))(tiny.params(config)))
+    assert ("concatenate" in program) == joined
+    assert program.count("dot_general") == (7 if joined else 9)  # projections, scores, values, out, wi, wo, logits
 
 
 def test_a_parameter_without_a_rule_is_named():
