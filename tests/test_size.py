@@ -34,7 +34,7 @@ CODE = {
     "generate": 995,
     "huggingface": 1_997,
     "learners": 823,
-    "models": 1_492,
+    "models": 1_515,
     "objectives": 3_869,
     "plan": 447,
     "run": 1_310,

@@ -4,6 +4,7 @@
 |---|---|---|
 | decoder_only -> encoder_only, and back | the stack's arrays have the other stack's names | |
 | decoder_only -> encoder_decoder | both stacks are the decoder; cross-attention is its self-attention | T5Gemma (Zhang et al. 2025, arXiv 2504.06225) |
+| the same with merged_attention | both stacks are the decoder, whose self-attention also reads the encoder | T5Gemma 2 (Zhang et al. 2025, arXiv 2512.14856) |
 | n layers -> k n | the layers of the stack k times, one after another | G_stack (Du et al. 2024, arXiv 2405.15319) |
 | n learned positions -> more | the table again and again: row i is row i mod n | Longformer (Beltagy et al. 2020, arXiv 2004.05150, section 5) |
 | rope_theta, local_rope_theta -> larger | nothing is copied otherwise | Xiong et al. 2023, arXiv 2309.16039 |
@@ -35,6 +36,7 @@ _DESCRIPTIONS = {
     "encoder_only": "the layers of the decoder are those of an encoder, whose positions see the whole text at once",
     "decoder_only": "the layers of the encoder are those of a decoder",
     "encoder_decoder": "the layers of the decoder are those of both stacks, and its self-attention is cross-attention",
+    "merged_attention": "the layers of the decoder are those of both stacks, and its self-attention reads both texts",
 }
 
 
@@ -91,7 +93,7 @@ def describe_conversions(there: ModelConfig, here: ModelConfig, annealing_steps:
         opens = f"opens in {annealing_steps} steps" if annealing_steps else "is open from the first step"
         lines.append(f"that decoder is causal, and here attention to later tokens {opens}")
     if there.architecture != here.architecture:
-        lines.append(_DESCRIPTIONS[here.architecture])
+        lines.append(_DESCRIPTIONS["merged_attention" if here.merged_attention else here.architecture])
     if there.num_layers != here.num_layers:
         times = here.num_layers // there.num_layers
         lines.append(f"the {there.num_layers} layers are repeated {times} times, one stack after another")

@@ -125,6 +125,28 @@ def test_a_decoder_becomes_both_stacks_of_an_encoder_decoder(corpus, tmp_path, e
     assert np.isfinite(metrics["loss_sum"])
 
 
+def test_a_decoder_becomes_both_stacks_whose_attention_is_merged(corpus, tmp_path):
+    there, saved = save(tmp_path, corpus, model__tie_embeddings=True)
+    merged = {"model__merged_attention": True, "model__tie_embeddings": True}
+    run, params, lines = started(corpus, tmp_path, "prefix_lm", "encoder_decoder", **merged)
+    found, saved_by_name = by_name(params), by_name(saved)
+    for path, array in found.items():
+        np.testing.assert_array_equal(array, saved_by_name[path.replace("encoder/", "decoder/")], err_msg=path)
+    assert not any("cross_attention" in path for path in found)
+    assert lines[1] == (
+        " converted  the layers of the decoder are those of both stacks, and its self-attention reads both texts"
+    )
+    assert len(lines) == 3  # nothing is new
+    # A text of which nothing is in the encoder has the decoder's logits.
+    decoder, encoder = row(there.vocab, causal=True)
+    nothing = {name: np.zeros_like(array) for name, array in encoder.items()}
+    logits = np.asarray(apply(run.experiment.model, params, decoder | nothing))[:, :5]
+    np.testing.assert_array_equal(logits, np.asarray(apply(there.model, saved, decoder))[:, :5])
+    state = run.init_state().starting_with(start_from(run, run.init_state().params, str(tmp_path))[0])
+    _, metrics = run.train_step(state, run.to_devices(next(run.train_batches(0))))
+    assert np.isfinite(metrics["loss_sum"])
+
+
 def test_layers_are_repeated(corpus, tmp_path):
     _, saved = save(tmp_path, corpus)
     _, params, lines = started(corpus, tmp_path, "clm", "decoder_only", model__num_layers=6)
@@ -145,6 +167,10 @@ DECODER, CLM = ("decoder_only",), ("clm", "decoder_only")
     [
         (DECODER, {}, CLM, {"num_layers": 3}, "num_layers=3 must be a multiple of 2, the layers"),
         (DECODER, {}, CLM, {"num_layers": 1}, "num_layers=1 must be a multiple of 2, the layers"),
+        (
+            ("encoder_decoder",), {}, ("prefix_lm", "encoder_decoder"), {"merged_attention": True},
+            "decoder/layers/cross_attention/key/kernel is .* in that run and missing here",
+        ),
         (("encoder_decoder",), {}, CLM, {}, "'encoder_decoder' there and 'decoder_only' here: no rule"),
         (
             DECODER, {"positions": "relative"}, ("mlm", "encoder_only"), {"positions": "relative"},
