@@ -25,7 +25,10 @@ from workdir.workdir import Workdir
 # Fields of config.model that a run chooses for itself: they are of its machine and of its training.
 _OF_THE_RUN = ("attention", "remat", "scan_unroll", "dropout_rate", "dropout_broadcast_positions")
 # Fields of config.model that may differ from the model's, because train/conversions.py has a rule for them.
-CONVERTIBLE = ("architecture", "merged_attention", "num_layers", "max_length", "rope_theta", "vocab_size")
+CONVERTIBLE = (
+    *("architecture", "merged_attention", "continuous_positions", "num_layers", "max_length", "rope_theta"),
+    *("vocab_size", "d_model", "num_heads", "num_kv_heads", "d_ff", "embedding_size"),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from models.config import ModelConfig
 from models.kernels import make_attention_fn
 from models.layers import MLP, Norm, model_dropout, rematerialized, split_key
 from models.placement import constrain_activations
-from models.positions import RelativePositionBias, Rotation, rotation
+from models.positions import RelativePositionBias, Rotation, continued_positions, rotation
 
 AnyLayer = TypeVar("AnyLayer", bound="Layer")
 
@@ -35,6 +35,7 @@ class AttentionContext(NamedTuple):
     cache_index: Array | int  # of the first position in the cache of keys and values; 0 without a cache
     local: LocalAttention | None = None  # None: every layer attends globally
     skips_norm: Array | None = None  # bool []: whether the layer has no norm before its attention; None: it has one
+    encoder_rotation: Rotation | None = None  # of the encoder's keys (model.continuous_positions); None: not rotary
 
     def of_layer(self, config: ModelConfig, number: Array) -> "AttentionContext":
         """Returns the context of layer `number` of a stack, int32 [], where `config.layers_differ`."""
@@ -53,8 +54,8 @@ class Layer(nnx.Module):
 
     With model.merged_attention, a decoder's layer has no cross-attention. Its self-attention then has the keys and
     values of the encoder's states after those of the row, by the same projections and in one softmax, as in T5Gemma 2
-    (Zhang et al. 2025, arXiv 2512.14856). The encoder's keys have no rotary positions and no relative position bias,
-    and local layers attend to all of them.
+    (Zhang et al. 2025, arXiv 2512.14856). The encoder's keys have no relative position bias, rotary positions only with
+    model.continuous_positions, and local layers attend to all of them.
     """
 
     def __init__(self, config: ModelConfig, *, cross_attention: bool, rngs: nnx.Rngs):
@@ -98,17 +99,18 @@ class Layer(nnx.Module):
 
         if context.cross_attention_fn is not None:
             assert cross is not None, "the encoder's keys and values are missing"
-            query = self.cross_attention.queries(self._pre_norm(self.cross_attention_norm, x))
+            angles = context.rotation if self.config.continuous_positions else None
+            query = self.cross_attention.queries(self._pre_norm(self.cross_attention_norm, x), angles)
             y = self.cross_attention(query, cross, attention_fn=context.cross_attention_fn, dropout_key=cross_key)
             x = self._add_residual(self.cross_attention_norm, x, y)
 
         y = self.mlp(self._pre_norm(self.mlp_norm, x), dropout_key=mlp_key)
         return constrain_activations(self._add_residual(self.mlp_norm, x, y)), cached
 
-    def encoder_keys_values(self, encoded_BxExD: Array) -> KeysValues:
+    def encoder_keys_values(self, encoded_BxExD: Array, rotation: Rotation | None) -> KeysValues:
         """Returns keys and values of the encoder's states, each [B, G, E, K]."""
         attention = self.self_attention if self.config.merged_attention else self.cross_attention
-        return attention.keys_values(encoded_BxExD)
+        return attention.keys_values(encoded_BxExD, rotation)
 
     def _pre_norm(self, norm: Norm, x: Array) -> Array:
         """Returns the input of a block: normed in pre-norm models."""
@@ -181,6 +183,7 @@ class Stack(nnx.Module):
         bidirectional_mask: Array | None = None,
         order_BxL: Array | None = None,
         encoder_segment_ids_BxE: Array | None = None,
+        encoder_positions_BxE: Array | None = None,
         query_offset: Array | None = None,
     ) -> AttentionContext:
         """Returns the context for rows of L positions. The self-attention mask is `attention_mask` of the arguments.
@@ -189,14 +192,15 @@ class Stack(nnx.Module):
         and `query_offset` is the index of the first of the L positions in the cache.
 
         key_positions: with a cache, the positions of its keys; None: those of the row.
-        encoder_segment_ids: for cross-attention or merged attention; None: for neither.
+        encoder_segment_ids, encoder_positions: for cross-attention or merged attention; None: for neither.
         """
-        config, bias, angles, cross = self.config, None, None, None
+        config, bias, angles, cross, encoder_angles = self.config, None, None, None, None
         index = 0 if query_offset is None else query_offset
         if config.positions == "relative":
             bias = self.relative_position_bias(segment_ids_BxL.shape[1], key_segment_ids_BxS.shape[1], index)
         elif config.positions == "rope":
-            angles = rotation(positions_BxL, config.head_dim, config.rope_theta)
+            of_encoder = encoder_segment_ids_BxE, encoder_positions_BxE
+            angles, encoder_angles = self._rotations(positions_BxL, segment_ids_BxL, *of_encoder)
         attention_fn = make_attention_fn(
             config,
             segment_ids_BxL,
@@ -214,7 +218,27 @@ class Stack(nnx.Module):
             )
         of_rows = positions_BxL, key_positions_BxS, encoder_segment_ids_BxE
         local = self._local(*of_rows) if config.global_every > 1 else None
-        return AttentionContext(attention_fn, angles, cross, index, local)
+        return AttentionContext(attention_fn, angles, cross, index, local, encoder_rotation=encoder_angles)
+
+    def _rotations(
+        self,
+        positions_BxL: Array,
+        segment_ids_BxL: Array,
+        encoder_segment_ids_BxE: Array | None,
+        encoder_positions_BxE: Array | None,
+    ) -> tuple[Rotation, Rotation | None]:
+        """Returns the angles of the row and of the encoder's keys. Arguments as for `attention_context`."""
+        config, encoder_angles = self.config, None
+        if encoder_segment_ids_BxE is not None and encoder_positions_BxE is not None and config.continuous_positions:
+            encoder_angles = self.encoder_rotation(encoder_positions_BxE)
+            of_encoder = encoder_positions_BxE, encoder_segment_ids_BxE
+            positions_BxL = continued_positions(positions_BxL, segment_ids_BxL, *of_encoder)
+        return rotation(positions_BxL, config.head_dim, config.rope_theta), encoder_angles
+
+    def encoder_rotation(self, positions_BxE: Array) -> Rotation | None:
+        """Returns the angles of the encoder's keys for the decoder; None without model.continuous_positions."""
+        config = self.config
+        return rotation(positions_BxE, config.head_dim, config.rope_theta) if config.continuous_positions else None
 
     def _local(
         self, positions_BxL: Array, key_positions_BxS: Array | None, encoder_segment_ids_BxE: Array | None
@@ -261,7 +285,7 @@ class Stack(nnx.Module):
             layer_params, layer_cross, layer_cached, layer_key, number = scanned
             layer = nnx.merge(graphdef, layer_params)
             if encoded_BxExD is not None:
-                layer_cross = layer.encoder_keys_values(encoded_BxExD)
+                layer_cross = layer.encoder_keys_values(encoded_BxExD, context.encoder_rotation)
             own = context if number is None else context.of_layer(self.config, number)
             return layer(x, own, cross=layer_cross, cached=layer_cached, dropout_key=layer_key)
 
@@ -275,7 +299,8 @@ class Stack(nnx.Module):
             x_BxLxD = self.final_norm(x_BxLxD, dropout_key=final_key)
         return x_BxLxD, cached
 
-    def cross_keys_values(self, encoded_BxExD: Array) -> KeysValues:
+    def cross_keys_values(self, encoded_BxExD: Array, positions_BxE: Array) -> KeysValues:
         """Returns all layers' keys and values of the encoder's states, [N, B, G, E, K], for all decoding steps."""
         graphdef, layers = nnx.split(self.layers)
-        return jax.lax.map(lambda layer: nnx.merge(graphdef, layer).encoder_keys_values(encoded_BxExD), layers)
+        of_encoder = encoded_BxExD, self.encoder_rotation(positions_BxE)
+        return jax.lax.map(lambda layer: nnx.merge(graphdef, layer).encoder_keys_values(*of_encoder), layers)

@@ -104,6 +104,7 @@ class Transformer(nnx.Module):
             bidirectional_mask=_open_prefix(batch) if self.config.has_prefix and not has_encoder else None,
             order_BxL=batch.get("decoder_attention_order"),
             encoder_segment_ids_BxE=batch["encoder_segment_ids"] if has_encoder else None,
+            encoder_positions_BxE=batch["encoder_positions"] if has_encoder else None,
         )
 
     def encode(self, batch: Batch, *, dropout_key: Array | None = None) -> Array:

@@ -1,4 +1,8 @@
-"""model.merged_attention: one softmax over the keys of the decoder's row and of the encoder's, as in T5Gemma 2."""
+"""Merged attention (T5Gemma 2) and continuous positions (RedLLM), compared with NumPy.
+
+Merged attention is one softmax over the keys of the decoder's row and of the encoder's. Continuous positions count on
+from the encoder's row, in cross-attention too.
+"""
 
 import math
 
@@ -34,41 +38,64 @@ FIELDS = dict(
     initializer="normal",
 )  # fmt: skip
 BATCH = tiny.rows("encoder", ENCODER, ENCODER_TOKENS) | tiny.rows("decoder", DECODER, DECODER_TOKENS)
-POSITIONS = {9: [0, 1, 2, 3, 0, 1, 2, 0, 0], 8: [0, 1, 2, 0, 1, 2, 3, 0]}  # of the rows of test_against_numpy
+# Of the rows of test_against_numpy: of the encoder, and of the decoder, whose segments follow 4 and 3 tokens.
+POSITIONS = [0, 1, 2, 3, 0, 1, 2, 0, 0]
+OWN, CONTINUED = [0, 1, 2, 0, 1, 2, 3, 0], [4, 5, 6, 3, 4, 5, 6, 0]
+REDLLM = dict(merged_attention=False, continuous_positions=True)
 LOCAL = dict(global_every=2, local_distance=1, local_rope_theta=100.0)
+
+
+def rotate(sides, positions, config):
+    return [[rotated(y, positions) for y in side] for side in sides] if config.positions == "rope" else sides
+
+
+def attention_output(q, k, v, mask, bias, attention):
+    outputs = [attend(q[i] @ k[i // 2].T / math.sqrt(6) + bias[i], v[i // 2], mask) for i in range(4)]
+    return np.concatenate(outputs, axis=1) @ attention["out"]["kernel"]
 
 
 def stack(x, p, segments, config, memory=None):
     """Llama's blocks in NumPy, one head at a time. memory: the encoder's final states."""
+    positions = POSITIONS if memory is None else CONTINUED if config.continuous_positions else OWN
+    causal, bias = memory is not None, np.zeros((4, len(x), len(x)))
+    if config.positions == "relative":
+        buckets = [[t5_bucket(j - i, not causal) for j in range(len(x))] for i in range(len(x))]
+        bias = p["relative_position_bias"]["embedding"][:, buckets]
     for n in range(2):
-        block, causal = layer(p, n), memory is not None
+        block = layer(p, n)
         h, attention = rms(x, block["self_attention_norm"]["scale"]), block["self_attention"]
         q, k, v = (heads(h, attention[name]["kernel"]) for name in ("query", "key", "value"))
+        q, k = rotate((q, k), positions, config)
         mask = attention_mask(segments, segments, causal)
-        if config.global_every > 1 and n % config.global_every:
-            distance = np.abs(np.subtract.outer(POSITIONS[len(x)], POSITIONS[len(x)]))
-            mask &= distance <= config.local_distance
-        bias = np.zeros((4, len(x), len(x)))
-        if config.positions == "rope":
-            q, k = ([rotated(y, POSITIONS[len(x)]) for y in side] for side in (q, k))
-        else:
-            table = p["relative_position_bias"]["embedding"]
-            buckets = [[t5_bucket(j - i, not causal) for j in range(len(x))] for i in range(len(x))]
-            bias = table[:, buckets]
+        if n % config.global_every:
+            mask &= np.abs(np.subtract.outer(positions, positions)) <= config.local_distance
         if causal:
-            mask = np.concatenate([mask, attention_mask(segments, ENCODER[0], causal=False)], axis=1)
-            for side, name in ((k, "key"), (v, "value")):
-                of_encoder = heads(memory, attention[name]["kernel"])
-                side[:] = [np.concatenate(pair) for pair in zip(side, of_encoder, strict=True)]
-            bias = np.concatenate([bias, np.zeros((4, len(x), len(memory)))], axis=2)
-        outputs = [attend(q[i] @ k[i // 2].T / math.sqrt(6) + bias[i], v[i // 2], mask) for i in range(4)]
-        x = x + np.concatenate(outputs, axis=1) @ attention["out"]["kernel"]
+            source = attention if config.merged_attention else block["cross_attention"]
+            keys, values = (heads(memory, source[name]["kernel"]) for name in ("key", "value"))
+            of_encoder = attention_mask(segments, ENCODER[0], causal=False)
+            none = np.zeros((4, len(x), len(memory)))
+            if config.continuous_positions:
+                (keys,) = rotate((keys,), POSITIONS, config)
+        if causal and config.merged_attention:
+            k, v = ([np.concatenate(pair) for pair in zip(a, b, strict=True)] for a, b in ((k, keys), (v, values)))
+            mask = np.concatenate([mask, of_encoder], axis=1)
+            x = x + attention_output(q, k, v, mask, np.concatenate([bias, none], axis=2), attention)
+        else:
+            x = x + attention_output(q, k, v, mask, bias, attention)
+        if causal and not config.merged_attention:
+            q = heads(rms(x, block["cross_attention_norm"]["scale"]), source["query"]["kernel"])
+            if config.continuous_positions:
+                (q,) = rotate((q,), positions, config)
+            x = x + attention_output(q, keys, values, of_encoder, none, source)
         h, mlp = rms(x, block["mlp_norm"]["scale"]), block["mlp"]
         x = x + (silu(h @ mlp["wi_0"]["kernel"]) * (h @ mlp["wi_1"]["kernel"])) @ mlp["wo"]["kernel"]
     return rms(x, p["final_norm"]["scale"])
 
 
-@pytest.mark.parametrize("changes", [{}, {"positions": "relative"}, LOCAL])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"positions": "relative"}, LOCAL, {"continuous_positions": True}, REDLLM, {"merged_attention": False}],
+)
 def test_logits_equal_those_of_numpy(changes):
     config = tiny.config(**FIELDS | changes)
     p = parameters(config)
@@ -103,7 +130,7 @@ JOINED = tiny.rows("decoder", [[1] * 9], [[7, 3, 9, 12, 1, 20, 5, 6, 8]]) | {
 }
 
 
-@pytest.mark.parametrize("changes", [{"positions": "none"}])
+@pytest.mark.parametrize("changes", [{"positions": "none"}, {"continuous_positions": True}])
 def test_with_shared_layers_that_read_the_encoder_layer_by_layer_it_is_a_prefix_lm(changes):
     """And is not where every layer reads the encoder's final states, as in T5Gemma 2."""
     config = tiny.config(**FIELDS | changes, share_stacks=True)
@@ -116,7 +143,9 @@ def test_with_shared_layers_that_read_the_encoder_layer_by_layer_it_is_a_prefix_
     graphdef, layers = nnx.split(model.decoder.layers)
     for n in range(2):
         block = nnx.merge(graphdef, jax.tree.map(lambda leaf: leaf[n], layers))  # noqa: B023
-        y, _ = block(y, of_decoder, cross=block.encoder_keys_values(block.self_attention_norm(x)))
+        y, _ = block(
+            y, of_decoder, cross=block.encoder_keys_values(block.self_attention_norm(x), of_decoder.encoder_rotation)
+        )
         x, _ = block(x, of_encoder)
     of_prefix_lm = FIELDS | {"merged_attention": False, "architecture": "decoder_only", "positions": config.positions}
     expected = tiny.run(tiny.config(**of_prefix_lm), {k: v for k, v in params.items() if k != "encoder"}, JOINED)[:, 5:]
@@ -124,7 +153,13 @@ def test_with_shared_layers_that_read_the_encoder_layer_by_layer_it_is_a_prefix_
     assert np.abs(tiny.run(config, params, PAIR) - expected).max() > 1e-2
 
 
-@pytest.mark.parametrize("changes", [{}, {"positions": "relative"}, {"share_stacks": True}, {"qk_norm": True}, LOCAL])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {}, {"positions": "relative"}, {"share_stacks": True}, {"qk_norm": True}, LOCAL, {"continuous_positions": True},
+        REDLLM, REDLLM | {"share_stacks": True},
+    ],
+)  # fmt: skip
 def test_logits_with_a_cache_equal_those_of_one_pass(changes):
     check_logits(tiny.config(**FIELDS | changes), "encoder_decoder", prefix=False)
 
@@ -180,7 +215,14 @@ def test_splash_is_refused_by_name():
 
 
 @pytest.mark.parametrize("architecture", ["decoder_only", "encoder_only"])
-def test_a_single_stack_has_nothing_to_merge(architecture):
-    message = f"model.merged_attention=True needs two stacks: set it to False for model.architecture='{architecture}'"
+@pytest.mark.parametrize("field", ["merged_attention", "continuous_positions"])
+def test_a_single_stack_has_nothing_to_merge_or_to_continue(field, architecture):
+    message = f"model.{field}=True needs two stacks: set it to False for model.architecture='{architecture}'"
     with pytest.raises(ValueError, match=message):
-        tiny.config(architecture=architecture, merged_attention=True)
+        tiny.config(architecture=architecture, positions="rope", **{field: True})
+
+
+@pytest.mark.parametrize("changes", [{"positions": "learned"}, {"positions": "rope", "global_every": 2}])
+def test_continuous_positions_are_rotary_in_all_layers_alike(changes):
+    with pytest.raises(ValueError, match=r"continuous_positions=True needs model.positions='rope', not"):
+        tiny.config(continuous_positions=True, **changes)

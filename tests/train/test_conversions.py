@@ -147,6 +147,20 @@ def test_a_decoder_becomes_both_stacks_whose_attention_is_merged(corpus, tmp_pat
     assert np.isfinite(metrics["loss_sum"])
 
 
+def test_the_positions_of_a_decoder_are_continued_from_the_encoders(corpus, tmp_path):
+    save(tmp_path / "clm", corpus)
+    continuous = {"model__continuous_positions": True}
+    _, params, lines = started(corpus, tmp_path / "clm", "prefix_lm", "encoder_decoder", **continuous)
+    assert lines[2] == " converted  the decoder's positions are counted on from the encoder's, whose keys are rotary"
+    assert not (by_name(params)["decoder/layers/cross_attention/key/kernel"] == -7).any()
+    save(tmp_path / "prefix_lm", corpus, "encoder_decoder", **continuous)
+    config = fields(corpus, "prefix_lm", "encoder_decoder", train__init_from=str(tmp_path / "prefix_lm"))
+    with pytest.raises(
+        ConfigError, match=r"model.continuous_positions is True in that run and False here, so the same"
+    ):
+        check_init_from(make_experiment(config))
+
+
 def test_layers_are_repeated(corpus, tmp_path):
     _, saved = save(tmp_path, corpus)
     _, params, lines = started(corpus, tmp_path, "clm", "decoder_only", model__num_layers=6)
@@ -177,7 +191,8 @@ DECODER, CLM = ("decoder_only",), ("clm", "decoder_only")
             "no rule converts model.positions='relative'",
         ),
         (DECODER, {"rope_theta": 2e4}, CLM, {}, "model.rope_theta is 20000.0 in that run and 10000.0"),
-        (DECODER, {}, CLM, {"d_model": 48}, r"scale is float32\[32\] in that run and float32\[48\] here, and 11 more"),
+        (DECODER, {}, CLM, {"d_model": 48}, "model.d_model=48 must be a multiple of 32, the number there, of which"),
+        (DECODER, {}, CLM, {"mlp": "gelu"}, r"wi/kernel is missing in that run and float32\[2, 32, 48\] here"),
         (DECODER, {}, ("nsp", "encoder_only"), {}, "token_type_embedder/embedding is missing in that run"),
     ],
 )  # fmt: skip
