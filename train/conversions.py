@@ -7,6 +7,7 @@
 | the same with merged_attention | both stacks are the decoder, whose self-attention also reads the encoder | T5Gemma 2 (Zhang et al. 2025, arXiv 2512.14856) |
 | n layers -> k n | the layers of the stack k times, one after another | G_stack (Du et al. 2024, arXiv 2405.15319) |
 | widths w -> k w | k copies of each feature, head and hidden unit, which share what each weight was | HyperCloning (Samragh et al. 2024, arXiv 2409.12903), after Net2Net (Chen et al. 2016, arXiv 1511.05641) |
+| no target_positions -> target_positions | all arrays are copied, and the second encoding is 0 | sigma-GPT (Pannatier et al. 2024, arXiv 2404.09562) |
 | n learned positions -> more | the table again and again: row i is row i mod n | Longformer (Beltagy et al. 2020, arXiv 2004.05150, section 5) |
 | rope_theta, local_rope_theta -> larger | nothing is copied otherwise | Xiong et al. 2023, arXiv 2309.16039 |
 
@@ -56,8 +57,13 @@ _DESCRIPTIONS = {
 def names_there(there: ModelConfig, here: ModelConfig, names: Iterable[str], where: str) -> dict[str, str]:
     """Returns the name of each array `names` of the model `here` -> the array of the model `there` that it starts as.
 
+    The positions of targets have none where the model `there` does not have them: they start at 0, with which rows from
+    left to right have its logits.
+
     where: the config field that names the model, for messages. Raises ConfigError for architectures without a rule.
     """
+    if here.target_positions and not there.target_positions:
+        names = [name for name in names if not name.startswith("target_positions/")]
     if there.architecture == here.architecture:
         return {name: name for name in names}
     change = f"{where}: model.architecture={there.architecture!r} there and {here.architecture!r} here"
@@ -163,6 +169,8 @@ def describe_conversions(there: ModelConfig, here: ModelConfig, annealing_steps:
         lines.append(f"that decoder is causal, and here attention to later tokens {opens}")
     if there.architecture != here.architecture:
         lines.append(_DESCRIPTIONS["merged_attention" if here.merged_attention else here.architecture])
+    if here.target_positions and not there.target_positions:
+        lines.append("the positions of targets are new and 0: texts from left to right have that model's logits")
     if here.continuous_positions and not there.continuous_positions:
         lines.append("the decoder's positions are counted on from the encoder's, whose keys are rotary")
     differing = [field for field in WIDTHS if getattr(there, field) != getattr(here, field)]

@@ -49,7 +49,7 @@ class Plan:
     """Which arrays of an origin a run takes, and how. Made by `plan_start`.
 
     Attributes:
-      names: name of an array of the run's Transformer -> that of the origin's array.
+      names: name of an array of the run's Transformer -> that of the origin's array. Arrays without a name start at 0.
       slices: name of an array of the run -> an axis, and the slices of that axis here and there, int [n], that alone
         are copied: the rows of common tokens, positions, or layers. Other arrays are copied whole.
       conversions: a line for each rule of train/conversions.py that applies.
@@ -104,7 +104,7 @@ def _describe_copies(origin: Origin, plan: Plan, transformer: Params, new: dict[
     """
     copied = num_arrays = 0
     for name, array in _by_name(transformer).items():
-        if plan.names[name].partition("/")[0] not in origin.modules:
+        if name not in plan.names or plan.names[name].partition("/")[0] not in origin.modules:
             new[name] = array.size
             continue
         axis, here, _ = plan.slices.get(name, (0, range(array.shape[0]), None))
@@ -142,7 +142,7 @@ def plan_start(origin: Origin, experiment: Experiment) -> Plan:
     slices = {}
     if tokens is not None:
         slices = {name: (axis, tokens.here, tokens.there) for name, axis in vocab_axes.items()}
-    for name in position_axes.keys() & here.keys():
+    for name in position_axes.keys() & names.keys():
         axis = position_axes[name]
         length, positions = here[name].shape[axis], there[names[name]].shape[axis]
         if length != positions:
@@ -192,7 +192,7 @@ def _check_arrays(
         return all(a == b or axis == free_axes.get(name) or (axis in wide and a % b == 0) for axis, (a, b) in shapes)
 
     used = set(names.values())
-    differing = [name for name in here if not fits(name)] + [name for name in there if name not in used]
+    differing = [name for name in names if not fits(name)] + [name for name in there if name not in used]
     if differing:
         name, types_here, types_there = differing[0], array_types(here), array_types(there)
         remedy = "set the fields of model as there"
@@ -249,6 +249,8 @@ def _transplant(before: Params, there: Params, plan: Plan, model: ModelConfig, e
 
     def leaf(path: Any, old: Any) -> Any:
         name = leaf_name(path)
+        if name not in plan.names:
+            return jax.jit(jnp.zeros_like, out_shardings=getattr(old, "sharding", None))(old)
         source, is_again = arrays[plan.names[name]], plan.names[name] in taken
         taken.add(plan.names[name])
         # The axis of `slices` is not a width, or all of its slices are copied.

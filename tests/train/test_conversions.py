@@ -161,6 +161,30 @@ def test_the_positions_of_a_decoder_are_continued_from_the_encoders(corpus, tmp_
         check_init_from(make_experiment(config))
 
 
+@pytest.mark.parametrize("positions", ["rope", "learned"])
+def test_a_decoder_reads_texts_in_any_order_and_first_as_it_did(corpus, tmp_path, positions):
+    there, saved = save(tmp_path, corpus, model__positions=positions, model__max_length=41)
+    overrides = {"model__positions": positions, "model__max_length": 41, "model__target_positions": True}
+    run, params, lines = started(corpus, tmp_path, "sigma_gpt", "decoder_only", **overrides)
+    new = params.pop("target_positions")
+    assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(new))
+    jax.tree.map(np.testing.assert_array_equal, params, saved)
+    name = "position_embedder/embedding" if positions == "learned" else "offset_projection/kernel"
+    count = sum(leaf.size for leaf in jax.tree.leaves(new))
+    assert lines[1:] == [
+        " converted  the positions of targets are new and 0: texts from left to right have that model's logits",
+        f"    copied  {sum(x.size for x in jax.tree.leaves(saved)):,} parameters in {len(by_name(saved))} arrays",
+        f"       new  {count:,} parameters: target_positions/{name}",
+    ]
+    batch, _ = row(there.vocab, causal=True)
+    logits = apply(run.experiment.model, params | {"target_positions": new}, batch)
+    np.testing.assert_array_equal(logits, apply(there.model, saved, batch))
+    state = run.init_state().starting_with(start_from(run, run.init_state().params, str(tmp_path))[0])
+    state, metrics = run.train_step(state, run.to_devices(next(run.train_batches(0))))
+    assert np.isfinite(metrics["loss_sum"])
+    assert np.abs(by_name(state.params["transformer"])[f"target_positions/{name}"]).max() > 0
+
+
 def test_layers_are_repeated(corpus, tmp_path):
     _, saved = save(tmp_path, corpus)
     _, params, lines = started(corpus, tmp_path, "clm", "decoder_only", model__num_layers=6)
