@@ -176,7 +176,7 @@ def describe_conversions(there: ModelConfig, here: ModelConfig, annealing_steps:
     differing = [field for field in WIDTHS if getattr(there, field) != getattr(here, field)]
     if differing:
         wider = ", ".join(f"model.{field}={getattr(here, field)}" for field in differing)
-        lines.append(f"of {wider} each is a copy of one there, with a random share of its outgoing weights")
+        lines.append(f"{wider}: copies of what is there, which share its outgoing weights at random")
     if there.num_layers != here.num_layers:
         times = here.num_layers // there.num_layers
         lines.append(f"the {there.num_layers} layers are repeated {times} times, one stack after another")

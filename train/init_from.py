@@ -258,7 +258,8 @@ def _transplant(before: Params, there: Params, plan: Plan, model: ModelConfig, e
         shape = tuple(lengths.get(axis, length) for axis, length in enumerate(old.shape))
         if shape != source.shape:
             widen = functools.partial(widened, model, experiment.model, name, shape=shape, seed=experiment.seed)
-            source = jax.jit(widen, out_shardings=getattr(old, "sharding", None))(source)
+            sharding = None if name in plan.slices else getattr(old, "sharding", None)
+            source = jax.jit(widen, out_shardings=sharding)(source)
         if name in plan.slices:
             return _with_slices(old, source, *plan.slices[name])
         return jnp.copy(source) if is_again else source  # a state that is donated has no array twice

@@ -109,8 +109,8 @@ def test_a_run_starts_wider_and_deeper_and_states_it(corpus, tmp_path):
     np.testing.assert_allclose(apply(run.experiment.model, params, batch), expected, atol=1e-4, rtol=1e-4)
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     assert lines[1:] == [
-        " converted  of model.d_model=64, model.num_heads=4, model.num_kv_heads=4, model.d_ff=96 each is a copy of one "
-        "there, with a random share of its outgoing weights",
+        " converted  model.d_model=64, model.num_heads=4, model.num_kv_heads=4, model.d_ff=96: copies of what is "
+        "there, which share its outgoing weights at random",
         f"    copied  {count:,} parameters in {len(jax.tree.leaves(params))} arrays",
     ]
     _, deeper, lines = started(corpus, tmp_path, "clm", "decoder_only", model__num_layers=4, **overrides)
