@@ -242,6 +242,12 @@ OPTIONAL.data.filters.jaccard = 0.8  # the least similarity of near-identical te
 OPTIONAL.model.embedding_size = 0  # width of the embedding tables, projected to d_model; 0: d_model, not projected
 # Whether the encoder has the decoder's layers, but for cross-attention: T5's "encoder-decoder, shared".
 OPTIONAL.model.share_stacks = False
+# Encoder-decoder: whether the decoder's self-attention also reads the encoder's states, with the same parameters and in
+# one softmax, in place of cross-attention (T5Gemma 2).
+OPTIONAL.model.merged_attention = False
+# Encoder-decoder, positions="rope": whether the decoder's positions are counted on from the encoder's, whose keys are
+# then rotary too (RedLLM).
+OPTIONAL.model.continuous_positions = False
 # Sentence types (BERT's A and B). nsp and sop always have 2; other objectives need 2 to start from their runs.
 OPTIONAL.model.num_token_types = 0
 # positions="learned" or "rope", decoder-only: whether each position also has the position of the token that it

@@ -25,7 +25,10 @@ from workdir.workdir import Workdir
 # Fields of config.model that a run chooses for itself: they are of its machine and of its training.
 _OF_THE_RUN = ("attention", "remat", "scan_unroll", "dropout_rate", "dropout_broadcast_positions")
 # Fields of config.model that may differ from the model's, because train/conversions.py has a rule for them.
-CONVERTIBLE = ("architecture", "num_layers", "max_length", "rope_theta", "vocab_size")
+CONVERTIBLE = (
+    *("architecture", "merged_attention", "continuous_positions", "num_layers", "max_length", "rope_theta"),
+    *("vocab_size", "d_model", "num_heads", "num_kv_heads", "d_ff", "embedding_size"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,6 +198,9 @@ def _fields_of(origin: Origin, config: Mapping[str, Any], overrides: Mapping[str
     fields = {name: getattr(origin.model, name) for name in config["model"] if hasattr(origin.model, name)}
     fields = {f"model.{name}": value for name, value in fields.items() if name not in _OF_THE_RUN}
     has_table = origin.model.positions == "learned"
+    has_targets = origin.model.target_positions or config["model"].get("target_positions", False)
+    if has_targets:
+        fields["model.target_positions"] = True  # new where the origin has none: train/conversions.py
     if not has_table:
         del fields["model.max_length"]
     vocabulary = {f"data.{name}": value for name, value in origin.vocabulary.items()}
@@ -208,7 +214,8 @@ def _fields_of(origin: Origin, config: Mapping[str, Any], overrides: Mapping[str
             )
     if has_table and "model.max_length" not in overrides:
         lengths = {f"data.{name}": config["data"][name] for name in ("inputs_length", "targets_length")}
-        fields |= {name: origin.model.max_length for name, n in lengths.items() if n > origin.model.max_length}
+        longest = origin.model.max_length - has_targets  # the last token of a full row has a position too
+        fields |= {name: longest for name, n in lengths.items() if n > longest}
     return fields | vocabulary
 
 

@@ -49,6 +49,8 @@ class ModelConfig:
     attention: Literal["auto", "xla", "cudnn", "splash", "flash"]
 
     target_positions: bool = False  # whether each position also has the position of its target (sigma-GPT)
+    merged_attention: bool = False  # the decoder's self-attention also reads the encoder: no cross-attention
+    continuous_positions: bool = False  # the decoder's positions follow the encoder's; cross-attention is rotary
     global_every: Annotated[int, "[1, 10000]"] = 1
     local_distance: Annotated[int, "[0, 2**24]"] = 64
     local_rope_theta: Annotated[float, "(0, 1e30]"] = 10000.0
@@ -128,16 +130,28 @@ def _check_combinations(config: ModelConfig) -> None:
             "model.tie_embeddings=True this needs model.prediction_head='bert', which projects states to the table's "
             "width"
         )
-    if config.target_positions and config.positions not in ("learned", "rope"):
-        raise ValueError(f"model.positions={config.positions!r} must be 'learned' or 'rope' for target_positions=True")
-    if config.share_stacks and config.architecture != "encoder_decoder":
-        raise ValueError(
-            f"model.share_stacks=True needs two stacks: set it to False for model.architecture={config.architecture!r}"
-        )
     if config.layers_differ or config.logits_bias:
         _check_encoder(config)
     if config.parameterization == "complete_p":
         _check_complete_p(config)
+    if config.architecture != "encoder_decoder" or config.target_positions or config.continuous_positions:
+        _check_stacks(config)
+
+
+def _check_stacks(config: ModelConfig) -> None:
+    """Raises ValueError for fields that need an encoder, two stacks, or a kind of positions."""
+    if config.target_positions and config.positions not in ("learned", "rope"):
+        raise ValueError(f"model.positions={config.positions!r} must be 'learned' or 'rope' for target_positions=True")
+    for field in ("share_stacks", "merged_attention", "continuous_positions"):
+        if getattr(config, field) and config.architecture != "encoder_decoder":
+            raise ValueError(
+                f"model.{field}=True needs two stacks: set it to False for model.architecture={config.architecture!r}"
+            )
+    if config.continuous_positions and (config.positions != "rope" or config.global_every > 1):
+        raise ValueError(
+            f"model.continuous_positions=True needs model.positions='rope', not {config.positions!r}, and "
+            f"model.global_every=1, not {config.global_every}: all layers rotate the encoder's keys alike"
+        )
     if config.num_token_types and not config.has_encoder:
         raise ValueError(
             f"model.num_token_types={config.num_token_types} needs an encoder: set it to 0 for "

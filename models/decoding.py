@@ -28,6 +28,7 @@ class Cache(NamedTuple):
     keys_values: KeysValues  # of self-attention, [N, B, G, S, K]
     cross_keys_values: KeysValues | None  # of cross-attention, [N, B, G, E, K]
     encoder_segment_ids_BxE: Array | None
+    encoder_positions_BxE: Array | None
     segment_ids_BxS: Array  # 0 at positions not yet written
     bidirectional_mask_BxS: Array
     positions_BxS: Array  # int32: 0 at positions not yet written
@@ -53,16 +54,18 @@ def init_cache(config: ModelConfig, params: Params, batch: Batch, length: int, l
             f"a row of {longest_row} positions is longer than the table of learned positions: decode at most "
             f"{config.max_length} positions, or train with a larger model.max_length"
         )
-    model, cross, encoder_segment_ids = bind(config, params), None, None
+    model, cross = bind(config, params), None
+    encoder = dict.fromkeys(("encoder_segment_ids", "encoder_positions"))
     if config.has_encoder:
-        cross = model.decoder.cross_keys_values(model.encode(batch))
-        encoder_segment_ids = batch["encoder_segment_ids"]
+        encoder = {name: batch[name] for name in encoder}
+        cross = model.decoder.cross_keys_values(model.encode(batch), batch["encoder_positions"])
     rows = batch["decoder_input_tokens"].shape[0]
     empty = jnp.zeros((config.num_layers, rows, config.num_kv_heads, length, config.head_dim), config.dtype)
     return Cache(
         keys_values=KeysValues(empty, empty),
         cross_keys_values=cross,
-        encoder_segment_ids_BxE=encoder_segment_ids,
+        encoder_segment_ids_BxE=encoder["encoder_segment_ids"],
+        encoder_positions_BxE=encoder["encoder_positions"],
         segment_ids_BxS=jnp.zeros((rows, length), jnp.int32),
         bidirectional_mask_BxS=jnp.zeros((rows, length), bool),
         positions_BxS=jnp.zeros((rows, length), jnp.int32),
@@ -134,6 +137,7 @@ def _extend(
             key_positions_BxS=positions,
             bidirectional_mask=mask if model.config.has_prefix else None,
             encoder_segment_ids_BxE=cache.encoder_segment_ids_BxE,
+            encoder_positions_BxE=cache.encoder_positions_BxE,
             query_offset=index,
         ),
         cross=cache.cross_keys_values,

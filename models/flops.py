@@ -27,6 +27,8 @@ def hidden_flops(model: ModelConfig, inputs_length: int, targets_length: int) ->
     if model.architecture == "encoder_decoder":
         lengths.append(targets_length)
         total += model.num_layers * _attention_flops(model, targets_length, inputs_length)
+        if model.merged_attention:  # the queries and the output projection are those of self-attention
+            total -= model.num_layers * 2 * dense_flops(targets_length, model.d_model, model.num_heads * model.head_dim)
     for length in lengths:
         total += model.num_layers * layer_flops(model, length)
         if model.embedding_width != model.d_model:

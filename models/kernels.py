@@ -7,6 +7,7 @@ the layers of a stack call. Decoding with a cache always uses XLA's operations.
 import functools
 from typing import Any
 
+import jax.numpy as jnp
 from jax import Array
 
 from models.attention import AttentionFn, attention_mask, dot_product_attention
@@ -78,6 +79,8 @@ def _unsupported(kernel: str, config: ModelConfig, platform: str, per_row_masks:
         return f"has no soft-cap, and model.attention_softcap={config.attention_softcap}"
     if kernel == "splash" and config.positions == "relative":
         return "has no bias, and model.positions='relative' needs one"
+    if kernel == "splash" and config.merged_attention:
+        return "has no mask for keys of two texts, and model.merged_attention=True"
     if kernel == "splash" and per_row_masks:
         return "has no prefix and no attention order, which rows here have"
     if kernel == "cudnn":
@@ -106,9 +109,11 @@ def make_attention_fn(
     order_BxL: Array | None = None,
     query_offset: Array | None = None,
     bias_1xHxQxS: Array | None = None,
+    encoder_segment_ids_BxE: Array | None = None,
 ) -> AttentionFn:
     """Returns the attention kernel with the bias and the mask (`attention_mask` of the other arguments) bound.
 
+    encoder_segment_ids: for merged attention, where keys of the encoder follow those of the row. None: no such keys.
     query_offset: for decoding with a cache; None: no cache. Raises ValueError as `choose_attention` does.
     """
     mask_Bx1xQxS = attention_mask(
@@ -119,7 +124,9 @@ def make_attention_fn(
         order_BxL=order_BxL,
         query_offset=0 if query_offset is None else query_offset,
     )
-    per_row_masks = bidirectional_mask is not None or order_BxL is not None
+    if encoder_segment_ids_BxE is not None:
+        mask_Bx1xQxS, bias_1xHxQxS = _merged(mask_Bx1xQxS, bias_1xHxQxS, query_segment_ids_BxQ, encoder_segment_ids_BxE)
+    per_row_masks = any(x is not None for x in (bidirectional_mask, order_BxL, encoder_segment_ids_BxE))
     length = max(mask_Bx1xQxS.shape[2:])
     kernel = "xla"
     if query_offset is None:
@@ -136,6 +143,16 @@ def make_attention_fn(
         )
     segment_ids = (query_segment_ids_BxQ, key_segment_ids_BxS)
     return _fused(kernel, config, segment_ids, mask_Bx1xQxS, bias_1xHxQxS, causal=causal, per_row_masks=per_row_masks)
+
+
+def _merged(
+    mask_Bx1xQxS: Array, bias_1xHxQxS: Array | None, query_segment_ids_BxQ: Array, encoder_segment_ids_BxE: Array
+) -> tuple[Array, Array | None]:
+    """Returns the mask and the bias with E more keys, those of the encoder, whose bias is 0."""
+    of_encoder = attention_mask(query_segment_ids_BxQ, encoder_segment_ids_BxE, causal=False)
+    if bias_1xHxQxS is not None:
+        bias_1xHxQxS = jnp.pad(bias_1xHxQxS, [(0, 0)] * 3 + [(0, of_encoder.shape[-1])])
+    return jnp.concatenate([mask_Bx1xQxS, of_encoder], axis=-1), bias_1xHxQxS
 
 
 def _scale(config: ModelConfig) -> float:

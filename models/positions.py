@@ -109,6 +109,18 @@ def rotate(x_BxHxLxK: Array, rotation: Rotation) -> Array:
     return rotated.astype(x_BxHxLxK.dtype)
 
 
+def continued_positions(
+    positions_BxL: Array, segment_ids_BxL: Array, encoder_positions_BxE: Array, encoder_segment_ids_BxE: Array
+) -> Array:
+    """Returns the decoder's positions, int32 [B, L], counted on from the encoder's text of the same segment (RedLLM).
+
+    RedLLM (Zhang et al. 2025, arXiv 2510.26622) has inputs of one length. Here position 0 follows the last token of the
+    segment's inputs, however long the row of the encoder is.
+    """
+    is_same_BxLxE = segment_ids_BxL[:, :, None] == encoder_segment_ids_BxE[:, None]
+    return positions_BxL + jnp.where(is_same_BxLxE, encoder_positions_BxE[:, None] + 1, 0).max(-1)
+
+
 class TargetPositions(nnx.Module):
     """The second position encoding of sigma-GPT (Pannatier et al. 2024, arXiv 2404.09562): where the next token is.
 

@@ -14,7 +14,7 @@ from models.config import ModelConfig
 from models.kernels import make_attention_fn
 from models.layers import MLP, Norm, model_dropout, rematerialized, split_key
 from models.placement import constrain_activations
-from models.positions import RelativePositionBias, Rotation, rotation
+from models.positions import RelativePositionBias, Rotation, continued_positions, rotation
 
 AnyLayer = TypeVar("AnyLayer", bound="Layer")
 
@@ -31,10 +31,11 @@ class AttentionContext(NamedTuple):
 
     attention_fn: AttentionFn
     rotation: Rotation | None  # None: positions are not rotary
-    cross_attention_fn: AttentionFn | None  # None: the stack has no cross-attention
+    cross_attention_fn: AttentionFn | None  # None: the layers have no cross-attention
     cache_index: Array | int  # of the first position in the cache of keys and values; 0 without a cache
     local: LocalAttention | None = None  # None: every layer attends globally
     skips_norm: Array | None = None  # bool []: whether the layer has no norm before its attention; None: it has one
+    encoder_rotation: Rotation | None = None  # of the encoder's keys (model.continuous_positions); None: not rotary
 
     def of_layer(self, config: ModelConfig, number: Array) -> "AttentionContext":
         """Returns the context of layer `number` of a stack, int32 [], where `config.layers_differ`."""
@@ -49,7 +50,13 @@ class AttentionContext(NamedTuple):
 
 
 class Layer(nnx.Module):
-    """Self-attention, cross-attention if any, and feed-forward block, each with a norm and a residual connection."""
+    """Self-attention, cross-attention if any, and feed-forward block, each with a norm and a residual connection.
+
+    With model.merged_attention, a decoder's layer has no cross-attention. Its self-attention then has the keys and
+    values of the encoder's states after those of the row, by the same projections and in one softmax, as in T5Gemma 2
+    (Zhang et al. 2025, arXiv 2512.14856). The encoder's keys have no relative position bias, rotary positions only with
+    model.continuous_positions, and local layers attend to all of them.
+    """
 
     def __init__(self, config: ModelConfig, *, cross_attention: bool, rngs: nnx.Rngs):
         self.config = config
@@ -72,7 +79,7 @@ class Layer(nnx.Module):
     ) -> tuple[Array, KeysValues | None]:
         """Maps [B, L, D] to [B, L, D]. Also returns the updated cache, None without a cache.
 
-        cross: keys and values of the encoder's states, for a layer with cross-attention.
+        cross: keys and values of the encoder's states (`encoder_keys_values`), for cross-attention or merged attention.
         cached: keys and values [B, G, S, K] of earlier positions. The keys and values of x are written to it from index
           `context.cache_index` on. None: x attends to itself.
         dropout_key: None: no dropout.
@@ -85,17 +92,25 @@ class Layer(nnx.Module):
         query, keys_values = self.self_attention.queries_keys_values(normed, context.rotation)
         if cached is not None:
             keys_values = cached = _update_cache(cached, keys_values, context.cache_index)
+        if self.config.merged_attention and cross is not None:
+            keys_values = KeysValues(*(jnp.concatenate(x, axis=2) for x in zip(keys_values, cross, strict=True)))
         y = self.self_attention(query, keys_values, attention_fn=context.attention_fn, dropout_key=self_key)
         x = self._add_residual(self.self_attention_norm, x, y)
 
-        if cross is not None:
-            assert context.cross_attention_fn is not None, "the context was made without encoder_segment_ids"
-            query = self.cross_attention.queries(self._pre_norm(self.cross_attention_norm, x))
+        if context.cross_attention_fn is not None:
+            assert cross is not None, "the encoder's keys and values are missing"
+            angles = context.rotation if self.config.continuous_positions else None
+            query = self.cross_attention.queries(self._pre_norm(self.cross_attention_norm, x), angles)
             y = self.cross_attention(query, cross, attention_fn=context.cross_attention_fn, dropout_key=cross_key)
             x = self._add_residual(self.cross_attention_norm, x, y)
 
         y = self.mlp(self._pre_norm(self.mlp_norm, x), dropout_key=mlp_key)
         return constrain_activations(self._add_residual(self.mlp_norm, x, y)), cached
+
+    def encoder_keys_values(self, encoded_BxExD: Array, rotation: Rotation | None) -> KeysValues:
+        """Returns keys and values of the encoder's states, each [B, G, E, K]."""
+        attention = self.self_attention if self.config.merged_attention else self.cross_attention
+        return attention.keys_values(encoded_BxExD, rotation)
 
     def _pre_norm(self, norm: Norm, x: Array) -> Array:
         """Returns the input of a block: normed in pre-norm models."""
@@ -168,6 +183,7 @@ class Stack(nnx.Module):
         bidirectional_mask: Array | None = None,
         order_BxL: Array | None = None,
         encoder_segment_ids_BxE: Array | None = None,
+        encoder_positions_BxE: Array | None = None,
         query_offset: Array | None = None,
     ) -> AttentionContext:
         """Returns the context for rows of L positions. The self-attention mask is `attention_mask` of the arguments.
@@ -176,14 +192,15 @@ class Stack(nnx.Module):
         and `query_offset` is the index of the first of the L positions in the cache.
 
         key_positions: with a cache, the positions of its keys; None: those of the row.
-        encoder_segment_ids: for cross-attention; None: no cross-attention.
+        encoder_segment_ids, encoder_positions: for cross-attention or merged attention; None: for neither.
         """
-        config, bias, angles, cross = self.config, None, None, None
+        config, bias, angles, cross, encoder_angles = self.config, None, None, None, None
         index = 0 if query_offset is None else query_offset
         if config.positions == "relative":
             bias = self.relative_position_bias(segment_ids_BxL.shape[1], key_segment_ids_BxS.shape[1], index)
         elif config.positions == "rope":
-            angles = rotation(positions_BxL, config.head_dim, config.rope_theta)
+            of_encoder = encoder_segment_ids_BxE, encoder_positions_BxE
+            angles, encoder_angles = self._rotations(positions_BxL, segment_ids_BxL, *of_encoder)
         attention_fn = make_attention_fn(
             config,
             segment_ids_BxL,
@@ -193,15 +210,39 @@ class Stack(nnx.Module):
             order_BxL=order_BxL,
             query_offset=query_offset,
             bias_1xHxQxS=bias,
+            encoder_segment_ids_BxE=encoder_segment_ids_BxE if config.merged_attention else None,
         )
-        if encoder_segment_ids_BxE is not None:
+        if encoder_segment_ids_BxE is not None and not config.merged_attention:
             cross = make_attention_fn(
                 config, segment_ids_BxL, encoder_segment_ids_BxE, causal=False, query_offset=query_offset
             )
-        local = self._local(positions_BxL, key_positions_BxS) if config.global_every > 1 else None
-        return AttentionContext(attention_fn, angles, cross, index, local)
+        of_rows = positions_BxL, key_positions_BxS, encoder_segment_ids_BxE
+        local = self._local(*of_rows) if config.global_every > 1 else None
+        return AttentionContext(attention_fn, angles, cross, index, local, encoder_rotation=encoder_angles)
 
-    def _local(self, positions_BxL: Array, key_positions_BxS: Array | None) -> LocalAttention:
+    def _rotations(
+        self,
+        positions_BxL: Array,
+        segment_ids_BxL: Array,
+        encoder_segment_ids_BxE: Array | None,
+        encoder_positions_BxE: Array | None,
+    ) -> tuple[Rotation, Rotation | None]:
+        """Returns the angles of the row and of the encoder's keys. Arguments as for `attention_context`."""
+        config, encoder_angles = self.config, None
+        if encoder_segment_ids_BxE is not None and encoder_positions_BxE is not None and config.continuous_positions:
+            encoder_angles = self.encoder_rotation(encoder_positions_BxE)
+            of_encoder = encoder_positions_BxE, encoder_segment_ids_BxE
+            positions_BxL = continued_positions(positions_BxL, segment_ids_BxL, *of_encoder)
+        return rotation(positions_BxL, config.head_dim, config.rope_theta), encoder_angles
+
+    def encoder_rotation(self, positions_BxE: Array) -> Rotation | None:
+        """Returns the angles of the encoder's keys for the decoder; None without model.continuous_positions."""
+        config = self.config
+        return rotation(positions_BxE, config.head_dim, config.rope_theta) if config.continuous_positions else None
+
+    def _local(
+        self, positions_BxL: Array, key_positions_BxS: Array | None, encoder_segment_ids_BxE: Array | None
+    ) -> LocalAttention:
         """Returns what the local layers have in place. Arguments as for `attention_context`.
 
         Distances are those of positions, which are the same in the noisy and the clean copy of a text (block
@@ -209,6 +250,9 @@ class Stack(nnx.Module):
         """
         config, keys_BxS = self.config, positions_BxL if key_positions_BxS is None else key_positions_BxS
         near_BxLxS = jnp.abs(positions_BxL[:, :, None] - keys_BxS[:, None]) <= config.local_distance
+        if encoder_segment_ids_BxE is not None and config.merged_attention:  # all keys of the encoder are near
+            padding = (0, 0), (0, 0), (0, encoder_segment_ids_BxE.shape[1])
+            near_BxLxS = jnp.pad(near_BxLxS, padding, constant_values=True)
         is_rotary = config.positions == "rope"
         angles = rotation(positions_BxL, config.head_dim, config.local_rope_theta) if is_rotary else None
         return LocalAttention(near_BxLxS[:, None], angles)
@@ -230,9 +274,9 @@ class Stack(nnx.Module):
     ) -> tuple[Array, KeysValues | None]:
         """Maps [B, L, D] to [B, L, D]. Also returns the updated cache [N, B, G, S, K], None without a cache.
 
-        Cross-attention takes either the encoder's states, `encoded_BxExD`, from which each layer computes its keys and
-        values when it runs, or `cross` [N, B, G, E, K], computed before by `cross_keys_values`. cached: as for `Layer`.
-        No dropout if `dropout_key` is None.
+        Cross-attention and merged attention take either the encoder's states, `encoded_BxExD`, from which each layer
+        computes its keys and values when it runs, or `cross` [N, B, G, E, K], computed before by `cross_keys_values`.
+        cached: as for `Layer`. No dropout if `dropout_key` is None.
         """
         graphdef, layers = nnx.split(self.layers)
         layers_key, final_key = split_key(dropout_key, 2)
@@ -241,7 +285,7 @@ class Stack(nnx.Module):
             layer_params, layer_cross, layer_cached, layer_key, number = scanned
             layer = nnx.merge(graphdef, layer_params)
             if encoded_BxExD is not None:
-                layer_cross = layer.cross_attention.keys_values(encoded_BxExD)
+                layer_cross = layer.encoder_keys_values(encoded_BxExD, context.encoder_rotation)
             own = context if number is None else context.of_layer(self.config, number)
             return layer(x, own, cross=layer_cross, cached=layer_cached, dropout_key=layer_key)
 
@@ -255,7 +299,8 @@ class Stack(nnx.Module):
             x_BxLxD = self.final_norm(x_BxLxD, dropout_key=final_key)
         return x_BxLxD, cached
 
-    def cross_keys_values(self, encoded_BxExD: Array) -> KeysValues:
+    def cross_keys_values(self, encoded_BxExD: Array, positions_BxE: Array) -> KeysValues:
         """Returns all layers' keys and values of the encoder's states, [N, B, G, E, K], for all decoding steps."""
         graphdef, layers = nnx.split(self.layers)
-        return jax.lax.map(lambda layer: nnx.merge(graphdef, layer).cross_attention.keys_values(encoded_BxExD), layers)
+        of_encoder = encoded_BxExD, self.encoder_rotation(positions_BxE)
+        return jax.lax.map(lambda layer: nnx.merge(graphdef, layer).encoder_keys_values(*of_encoder), layers)

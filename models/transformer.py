@@ -50,7 +50,9 @@ class Transformer(nnx.Module):
         if config.has_encoder and not config.share_stacks:
             self.encoder = Stack(config, causal=False, cross_attention=False, rngs=rngs)
         if config.has_decoder:
-            self.decoder = Stack(config, causal=True, cross_attention=config.has_encoder, rngs=rngs)
+            self.decoder = Stack(
+                config, causal=True, cross_attention=config.has_encoder and not config.merged_attention, rngs=rngs
+            )
         if config.share_stacks:  # the encoder skips cross-attention
             self.encoder = Stack(config, causal=False, layers=self.decoder.layers, rngs=rngs)
         if config.predicts_tokens and config.prediction_head == "bert":
@@ -95,19 +97,14 @@ class Transformer(nnx.Module):
         `decoder_bidirectional_mask` is read for a decoder-only model with `has_prefix`, and may be missing otherwise.
         """
         segment_ids, has_encoder = batch["decoder_segment_ids"], self.config.has_encoder
-        prefix = None
-        if self.config.has_prefix and not has_encoder:
-            prefix = batch["decoder_bidirectional_mask"]
-            if "decoder_future_share" in batch:  # one matrix for all rows and layers
-                key, share = jax.random.key(batch["decoder_future_key"][0]), batch["decoder_future_share"][0]
-                prefix = prefix[:, None] & (jax.random.uniform(key, (prefix.shape[1],) * 2) < share)
         return self.decoder.attention_context(
             batch["decoder_positions"],
             segment_ids,
             segment_ids,
-            bidirectional_mask=prefix,
+            bidirectional_mask=_open_prefix(batch) if self.config.has_prefix and not has_encoder else None,
             order_BxL=batch.get("decoder_attention_order"),
             encoder_segment_ids_BxE=batch["encoder_segment_ids"] if has_encoder else None,
+            encoder_positions_BxE=batch["encoder_positions"] if has_encoder else None,
         )
 
     def encode(self, batch: Batch, *, dropout_key: Array | None = None) -> Array:
@@ -149,13 +146,7 @@ class Transformer(nnx.Module):
         config, x_BxLxD = self.config, self.token_embedder(tokens_BxL)
         prefix = f"{stack}_" if config.embeds_per_stack else ""
         if config.positions == "learned":
-            length = tokens_BxL.shape[1]
-            if length > config.max_length:
-                raise ValueError(
-                    f"a row of {length} tokens is longer than the table of learned positions: shorten the "
-                    f"row to {config.max_length} tokens, or train with a larger model.max_length"
-                )
-            x_BxLxD += getattr(self, f"{prefix}position_embedder")(positions_BxL)
+            x_BxLxD += self._embed_positions(positions_BxL, prefix)
         if token_types_BxL is not None:
             x_BxLxD += self.token_type_embedder(token_types_BxL)
         if config.target_positions:
@@ -167,6 +158,15 @@ class Transformer(nnx.Module):
             x = self.input_projection(x_BxLxD.reshape(-1, config.embedding_width))
             x_BxLxD = x.reshape(*tokens_BxL.shape, config.d_model)
         return constrain_activations(x_BxLxD)
+
+    def _embed_positions(self, positions_BxL: Array, prefix: str) -> Array:
+        length = positions_BxL.shape[1]
+        if length > self.config.max_length:
+            raise ValueError(
+                f"a row of {length} tokens is longer than the table of learned positions: shorten the "
+                f"row to {self.config.max_length} tokens, or train with a larger model.max_length"
+            )
+        return getattr(self, f"{prefix}position_embedder")(positions_BxL)
 
     def logits(self, hidden: Array) -> Array:
         """Maps states [..., D] to logits, float32 [..., V]. A chunked loss passes some of the positions at a time.
@@ -190,6 +190,15 @@ class Transformer(nnx.Module):
         if config.logits_softcap:
             logits = softcap(logits, config.logits_softcap)
         return constrain_activations(logits.reshape(*hidden.shape[:-1], -1))
+
+
+def _open_prefix(batch: Batch) -> Array:
+    """Returns the prefixes of a batch, bool [B, L], or [B, L, L] where only some of their edges are open."""
+    prefix = batch["decoder_bidirectional_mask"]
+    if "decoder_future_share" in batch:  # one matrix for all rows and layers
+        key, share = jax.random.key(batch["decoder_future_key"][0]), batch["decoder_future_share"][0]
+        prefix = prefix[:, None] & (jax.random.uniform(key, (prefix.shape[1],) * 2) < share)
+    return prefix
 
 
 def init_params(config: ModelConfig, key: Array) -> Params:

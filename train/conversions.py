@@ -1,25 +1,40 @@
-"""The rules by which a model becomes another: a decoder an encoder, a model a deeper one, or one of longer rows.
+"""The rules by which a model becomes another: a decoder an encoder, or a model a deeper, a wider or a longer one.
 
 | from -> to | rule | source |
 |---|---|---|
 | decoder_only -> encoder_only, and back | the stack's arrays have the other stack's names | |
 | decoder_only -> encoder_decoder | both stacks are the decoder; cross-attention is its self-attention | T5Gemma (Zhang et al. 2025, arXiv 2504.06225) |
+| the same with merged_attention | both stacks are the decoder, whose self-attention also reads the encoder | T5Gemma 2 (Zhang et al. 2025, arXiv 2512.14856) |
 | n layers -> k n | the layers of the stack k times, one after another | G_stack (Du et al. 2024, arXiv 2405.15319) |
+| widths w -> k w | k copies of each feature, head and hidden unit, which share what each weight was | HyperCloning (Samragh et al. 2024, arXiv 2409.12903), after Net2Net (Chen et al. 2016, arXiv 1511.05641) |
+| no target_positions -> target_positions | all arrays are copied, and the second encoding is 0 | sigma-GPT (Pannatier et al. 2024, arXiv 2404.09562) |
 | n learned positions -> more | the table again and again: row i is row i mod n | Longformer (Beltagy et al. 2020, arXiv 2004.05150, section 5) |
 | rope_theta, local_rope_theta -> larger | nothing is copied otherwise | Xiong et al. 2023, arXiv 2309.16039 |
 
-The norm before cross-attention is that before self-attention, with which the copied queries were trained. Cross-attention
-has no rotary positions, which the copied queries and keys had. No rule makes a model wider: those that keep what it
-computes hold for some norms alone.
+The norm before cross-attention is that before self-attention, with which the copied queries were trained. The copied
+queries and keys had rotary positions; cross-attention and the encoder's keys of merged attention have them only with
+continuous_positions, as in RedLLM (Zhang et al. 2025, arXiv 2510.26622).
+
+A wider model has the logits of the narrow one. Where a kernel's inputs are copied k times, the copies have random shares
+of each weight: with equal shares, copies would have equal gradients forever. (HyperCloning's noisy symmetric expansion
+adds noise of both signs to equal shares.) A norm over k copies is that over one. The logits of a tied table would be k
+times as large, so the norm before them is divided by k, or by sqrt(k) with scale_logits.
 """  # noqa: E501
 
 import re
+import zlib
 from collections.abc import Iterable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from contract.errors import ConfigError
 from models.config import ModelConfig
+
+# Fields of config.model that may be larger here.
+WIDTHS = ("d_model", "num_heads", "num_kv_heads", "d_ff", "embedding_size")
 
 # (architecture there, here) -> patterns of the names of arrays here, and the names there.
 _NAMES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
@@ -35,14 +50,20 @@ _DESCRIPTIONS = {
     "encoder_only": "the layers of the decoder are those of an encoder, whose positions see the whole text at once",
     "decoder_only": "the layers of the encoder are those of a decoder",
     "encoder_decoder": "the layers of the decoder are those of both stacks, and its self-attention is cross-attention",
+    "merged_attention": "the layers of the decoder are those of both stacks, and its self-attention reads both texts",
 }
 
 
 def names_there(there: ModelConfig, here: ModelConfig, names: Iterable[str], where: str) -> dict[str, str]:
     """Returns the name of each array `names` of the model `here` -> the array of the model `there` that it starts as.
 
+    The positions of targets have none where the model `there` does not have them: they start at 0, with which rows from
+    left to right have its logits.
+
     where: the config field that names the model, for messages. Raises ConfigError for architectures without a rule.
     """
+    if here.target_positions and not there.target_positions:
+        names = [name for name in names if not name.startswith("target_positions/")]
     if there.architecture == here.architecture:
         return {name: name for name in names}
     change = f"{where}: model.architecture={there.architecture!r} there and {here.architecture!r} here"
@@ -81,6 +102,62 @@ def layers_there(there: ModelConfig, here: ModelConfig, where: str) -> np.ndarra
     return np.arange(here.num_layers) % there.num_layers
 
 
+def check_widths(there: ModelConfig, here: ModelConfig, where: str) -> None:
+    """Raises ConfigError unless each width here is a multiple of that of the model `there`, and groups of heads equal.
+
+    Raises it too for a wider post-norm model with a tied table and no head: no norm is before its logits alone.
+    """
+    for field in WIDTHS:
+        width, of_there = getattr(here, field), getattr(there, field)
+        if width and of_there and width % of_there:
+            raise ConfigError(
+                f"{where}: model.{field}={width} must be a multiple of {of_there}, the number there, of which each is "
+                "copied"
+            )
+    group = there.num_heads // there.num_kv_heads
+    if here.num_heads != group * here.num_kv_heads:
+        raise ConfigError(
+            f"{where}: model.num_kv_heads={here.num_kv_heads} must be {here.num_heads // group} for "
+            f"model.num_heads={here.num_heads}: {group} query heads share each key/value head there"
+        )
+    has_norm = here.prediction_head == "bert" or here.norm_position == "pre"
+    if _logits_factor(there, here) != 1 and not has_norm:
+        raise ConfigError(
+            f"{where}: model.d_model={here.d_model} would make the logits larger, and model.norm_position='post' with "
+            f"model.tie_embeddings=True has no norm for them alone: set model.d_model={there.d_model}"
+        )
+
+
+def _logits_factor(there: ModelConfig, here: ModelConfig) -> float:
+    """Returns by what the logits of the wider table would be multiplied."""
+    if not (here.tie_embeddings and here.predicts_tokens):
+        return 1.0
+    return (here.embedding_width / there.embedding_width) ** (0.5 if here.scale_logits else 1.0)
+
+
+def width_axes(name: str) -> tuple[int, ...]:
+    """Returns the axes of the array `name` that are widths, counted from its end; of a kernel, inputs first."""
+    if name.endswith("relative_position_bias/embedding"):  # [heads, buckets]
+        return (-2,)
+    return (-2, -1) if name.endswith("/kernel") else (-1,)
+
+
+def widened(there: ModelConfig, here: ModelConfig, name: str, array: Array, shape: tuple[int, ...], seed: int) -> Array:
+    """Returns `array` of the model `there` as the array `name` of the wider model `here`.
+
+    shape: of the result: that of `array`, but for longer `width_axes`. seed: of the copies' shares.
+    """
+    times = [a // b for a, b in zip(shape, array.shape, strict=True)]
+    result = jnp.tile(array, times)
+    if name.endswith("/kernel") and times[-2] > 1:
+        key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(name.encode()))
+        weights = jax.random.uniform(key, (*shape[:-2], times[-2], array.shape[-2], shape[-1]), minval=0.5, maxval=1.5)
+        result = result * (weights / weights.sum(-3, keepdims=True)).reshape(shape)
+    of_stack = f"{'decoder' if here.has_decoder else 'encoder'}/final_norm/"
+    before_logits = "prediction_head/norm/" if here.prediction_head == "bert" else of_stack
+    return result / _logits_factor(there, here) if name.startswith(before_logits) else result
+
+
 def describe_conversions(there: ModelConfig, here: ModelConfig, annealing_steps: int) -> list[str]:
     """Returns a line for each rule that makes the model `here` of the model `there`.
 
@@ -91,7 +168,15 @@ def describe_conversions(there: ModelConfig, here: ModelConfig, annealing_steps:
         opens = f"opens in {annealing_steps} steps" if annealing_steps else "is open from the first step"
         lines.append(f"that decoder is causal, and here attention to later tokens {opens}")
     if there.architecture != here.architecture:
-        lines.append(_DESCRIPTIONS[here.architecture])
+        lines.append(_DESCRIPTIONS["merged_attention" if here.merged_attention else here.architecture])
+    if here.target_positions and not there.target_positions:
+        lines.append("the positions of targets are new and 0: texts from left to right have that model's logits")
+    if here.continuous_positions and not there.continuous_positions:
+        lines.append("the decoder's positions are counted on from the encoder's, whose keys are rotary")
+    differing = [field for field in WIDTHS if getattr(there, field) != getattr(here, field)]
+    if differing:
+        wider = ", ".join(f"model.{field}={getattr(here, field)}" for field in differing)
+        lines.append(f"{wider}: copies of what is there, which share its outgoing weights at random")
     if there.num_layers != here.num_layers:
         times = here.num_layers // there.num_layers
         lines.append(f"the {there.num_layers} layers are repeated {times} times, one stack after another")

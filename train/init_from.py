@@ -21,7 +21,7 @@ from models.config import ModelConfig
 from models.parameters import array_types, leaf_name, stacks_layers
 from models.transformer import Params, init_params
 from run.compiled_run import CompiledRun
-from train.conversions import describe_conversions, layers_there, names_there
+from train.conversions import check_widths, describe_conversions, layers_there, names_there, widened, width_axes
 
 # Fields of config.model with which the same arrays compute something else -> the kind of positions that alone reads the
 # field; "" for all.
@@ -33,7 +33,7 @@ _MEANING = {
     "norm": "",
     "norm_position": "",
     "norm_epsilon": "",
-    "num_heads": "",
+    "head_dim": "",
     "scale_logits": "",
     "scale_attention": "",
     "global_every": "",
@@ -49,7 +49,7 @@ class Plan:
     """Which arrays of an origin a run takes, and how. Made by `plan_start`.
 
     Attributes:
-      names: name of an array of the run's Transformer -> that of the origin's array.
+      names: name of an array of the run's Transformer -> that of the origin's array. Arrays without a name start at 0.
       slices: name of an array of the run -> an axis, and the slices of that axis here and there, int [n], that alone
         are copied: the rows of common tokens, positions, or layers. Other arrays are copied whole.
       conversions: a line for each rule of train/conversions.py that applies.
@@ -89,7 +89,7 @@ def start_from(run: CompiledRun, params: Params, path: str) -> tuple[Params, lis
     transformer, step = origin.load(run.mesh)
     lines = [f"{'start':>10}  parameters of {path}" + ("" if step is None else f", step {step}")]
     lines += [f"{'converted':>10}  {line}" for line in plan.conversions]
-    started = learner.replace_transformer(params, _transplant(before, transformer, plan))
+    started = learner.replace_transformer(params, _transplant(before, transformer, plan, origin.model, run.experiment))
     # Of the other entries a learner may replace a part too: the embeddings of ELECTRA's generator.
     kept = {id(leaf) for leaf in jax.tree.leaves(params)}
     of_modules = {module: jax.tree.leaves(tree) for module, tree in started.items() if module != "transformer"}
@@ -104,7 +104,7 @@ def _describe_copies(origin: Origin, plan: Plan, transformer: Params, new: dict[
     """
     copied = num_arrays = 0
     for name, array in _by_name(transformer).items():
-        if plan.names[name].partition("/")[0] not in origin.modules:
+        if name not in plan.names or plan.names[name].partition("/")[0] not in origin.modules:
             new[name] = array.size
             continue
         axis, here, _ = plan.slices.get(name, (0, range(array.shape[0]), None))
@@ -131,6 +131,7 @@ def plan_start(origin: Origin, experiment: Experiment) -> Plan:
     position_axes = _axes(model, max_length=model.max_length + 1)
     tokens, notes = _match_vocabularies(origin, experiment)
     names, layers = names_there(origin.model, model, here, where), layers_there(origin.model, model, where)
+    check_widths(origin.model, model, where)
     repeated = {name for name in here if stacks_layers(name) and len(layers) > origin.model.num_layers}
     _check_arrays(origin, here, there, names, {**vocab_axes, **position_axes, **dict.fromkeys(repeated, 0)})
     _check_meaning(origin, model)
@@ -141,7 +142,7 @@ def plan_start(origin: Origin, experiment: Experiment) -> Plan:
     slices = {}
     if tokens is not None:
         slices = {name: (axis, tokens.here, tokens.there) for name, axis in vocab_axes.items()}
-    for name in position_axes.keys() & here.keys():
+    for name in position_axes.keys() & names.keys():
         axis = position_axes[name]
         length, positions = here[name].shape[axis], there[names[name]].shape[axis]
         if length != positions:
@@ -187,10 +188,11 @@ def _check_arrays(
         if source is None or source.ndim != here[name].ndim:
             return False
         shapes = enumerate(zip(here[name].shape, source.shape, strict=True))
-        return all(a == b or axis == free_axes.get(name) for axis, (a, b) in shapes)
+        wide = [axis % source.ndim for axis in width_axes(name)] if source.ndim else []
+        return all(a == b or axis == free_axes.get(name) or (axis in wide and a % b == 0) for axis, (a, b) in shapes)
 
     used = set(names.values())
-    differing = [name for name in here if not fits(name)] + [name for name in there if name not in used]
+    differing = [name for name in names if not fits(name)] + [name for name in there if name not in used]
     if differing:
         name, types_here, types_there = differing[0], array_types(here), array_types(there)
         remedy = "set the fields of model as there"
@@ -203,20 +205,23 @@ def _check_arrays(
 
 
 def _check_meaning(origin: Origin, model: ModelConfig) -> None:
+    there = origin.model
     differing = [
         field
         for field, positions in _MEANING.items()
-        if getattr(model, field) != getattr(origin.model, field) and positions in ("", model.positions)
+        if getattr(model, field) != getattr(there, field) and positions in ("", model.positions)
     ]
+    if model.architecture == there.architecture and model.continuous_positions != there.continuous_positions:
+        differing.append("continuous_positions")
     if model.positions == "rope":  # larger: for longer rows
         bases = ("rope_theta", "local_rope_theta")
-        differing += [field for field in bases if getattr(model, field) < getattr(origin.model, field)]
+        differing += [field for field in bases if getattr(model, field) < getattr(there, field)]
     if differing:
         field = differing[0]
-        here, there = getattr(model, field), getattr(origin.model, field)
+        value = getattr(there, field)
         raise ConfigError(
-            f"{origin.where}: model.{field} is {there!r} in that {origin.kind} and {here!r} here, so the same "
-            f"arrays would compute something else: set model.{field}={there!r}"
+            f"{origin.where}: model.{field} is {value!r} in that {origin.kind} and {getattr(model, field)!r} here, so "
+            f"the same arrays would compute something else: set model.{field}={value!r}"
         )
 
 
@@ -235,14 +240,26 @@ def _by_name(tree: Params) -> dict[str, Any]:
     return {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def _transplant(before: Params, there: Params, plan: Plan) -> Params:
-    """Returns the arrays that `plan` takes of `there`, with the shapes of `before`, whose other values stay."""
+def _transplant(before: Params, there: Params, plan: Plan, model: ModelConfig, experiment: Experiment) -> Params:
+    """Returns the arrays that `plan` takes of `there`, with the shapes of `before`, whose other values stay.
+
+    model: that of `there`. experiment: of the run.
+    """
     arrays, taken = _by_name(there), set()
 
     def leaf(path: Any, old: Any) -> Any:
         name = leaf_name(path)
+        if name not in plan.names:
+            return jax.jit(jnp.zeros_like, out_shardings=getattr(old, "sharding", None))(old)
         source, is_again = arrays[plan.names[name]], plan.names[name] in taken
         taken.add(plan.names[name])
+        # The axis of `slices` is not a width, or all of its slices are copied.
+        lengths = {plan.slices[name][0]: source.shape[plan.slices[name][0]]} if name in plan.slices else {}
+        shape = tuple(lengths.get(axis, length) for axis, length in enumerate(old.shape))
+        if shape != source.shape:
+            widen = functools.partial(widened, model, experiment.model, name, shape=shape, seed=experiment.seed)
+            sharding = None if name in plan.slices else getattr(old, "sharding", None)
+            source = jax.jit(widen, out_shardings=sharding)(source)
         if name in plan.slices:
             return _with_slices(old, source, *plan.slices[name])
         return jnp.copy(source) if is_again else source  # a state that is donated has no array twice

@@ -52,9 +52,9 @@ def test_a_field_that_contradicts_the_folder_is_refused(corpus, trained_run):
     path = trained_run("decoder_only")
     config = fields(corpus, "clm", "decoder_only", path)
     with pytest.raises(ConfigError) as error:
-        with_origin_fields(config, {"model.d_model": 24})
+        with_origin_fields(config, {"model.norm": "layer"})
     assert str(error.value) == (
-        f"--config.model.d_model=24 contradicts train.init_from={path}, whose model.d_model is 32, and no rule "
+        f"--config.model.norm=layer contradicts train.init_from={path}, whose model.norm is 'rms', and no rule "
         "converts it: remove it"
     )
     assert with_origin_fields(config, {"model.d_model": 32})["model"]["d_model"] == 24, "as the command line has set it"
@@ -73,6 +73,9 @@ def test_rows_are_at_most_as_long_as_a_table_of_learned_positions(corpus, tmp_pa
     with pytest.raises(ConfigError, match=r"data.inputs_length=40 must be at most model.max_length=24"):
         make_experiment(with_origin_fields(given, {"data.inputs_length": 40}))
     given["model"]["max_length"] = 40
+    any_order = fields(corpus, "sigma_gpt", "decoder_only", tmp_path, data__bidirectional_inputs=False)
+    experiment = make_experiment(with_origin_fields(any_order, {}))  # the last token is read too
+    assert (experiment.model.target_positions, experiment.data.inputs_length) == (True, 23)
     longer = make_experiment(with_origin_fields(given, {"model.max_length": 40}))
     assert longer.model.max_length == longer.data.inputs_length == 40
 

@@ -41,6 +41,7 @@ ROWS = {  # segments of queries and of keys, and the other arguments of the mask
     "prefix": (PACKED, PACKED, {"causal": True, "bidirectional_mask": PREFIX}),
     "order": (PACKED, PACKED, {"causal": False, "order_BxL": ORDER}),
     "cross": (PACKED, ENCODER, {"causal": False}),
+    "merged": (PACKED, PACKED, {"causal": True, "encoder_segment_ids_BxE": ENCODER}),
     "one": (ONE, ONE, {"causal": False}),
     "one causal": (ONE, ONE, {"causal": True}),
     "one cross": (ONE, ONE_ENCODER, {"causal": False}),
@@ -63,6 +64,9 @@ def mask_by_definition(name):
     visible = (queries[:, :, None] == keys[:, None]) & (keys[:, None] > 0)
     if options["causal"]:
         visible &= np.tri(queries.shape[1], dtype=bool) | (PREFIX[:, None] if name == "prefix" else False)
+    if name == "merged":
+        of_encoder = (queries[:, :, None] == ENCODER[:, None]) & (ENCODER[:, None] > 0)
+        return np.concatenate([visible, of_encoder], axis=2)
     query, key = ORDER[:, :, None], ORDER[:, None]
     in_order = (key >= 0) & np.where(query < 0, key < -query, key <= query) | (key == query)
     return visible & in_order if name == "order" else visible
@@ -70,10 +74,11 @@ def mask_by_definition(name):
 
 def inputs(name, with_bias):
     """Queries, keys, values, bias (or None), and the output's gradient, all float32."""
-    queries, keys, _ = ALL_ROWS[name]
+    queries, keys, options = ALL_ROWS[name]
     rng = np.random.default_rng(0)
     (B, Q), S = queries.shape, keys.shape[1]
-    shapes = (B, H, Q, K), (B, G, S, K), (B, G, S, K), (1, H, Q, S), (B, H, Q, K)
+    all_keys = S + ("encoder_segment_ids_BxE" in options) * ENCODER.shape[1]  # the bias is of the row's own keys
+    shapes = (B, H, Q, K), (B, G, all_keys, K), (B, G, all_keys, K), (1, H, Q, S), (B, H, Q, K)
     query, key, value, bias, output_bar = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
     return query, key, value, bias if with_bias else None, output_bar
 
@@ -84,7 +89,9 @@ def expected(name, with_bias):
     query, key, value, bias, output_bar = (None if x is None else x.astype(np.float64) for x in inputs(name, with_bias))
     mask = mask_by_definition(name)[:, None]
     keys, values = (x.repeat(H // G, axis=1) for x in (key, value))
-    scores = SCALE * np.einsum("BHQK,BHSK->BHQS", query, keys) + (0 if bias is None else bias)
+    scores = SCALE * np.einsum("BHQK,BHSK->BHQS", query, keys)
+    if bias is not None:
+        scores[..., : bias.shape[-1]] += bias
     weights = np.exp(scores - scores.max(-1, keepdims=True)) * mask
     probabilities = weights / np.maximum(weights.sum(-1, keepdims=True), 1e-300)
     scores_bar = np.einsum("BHQK,BHSK->BHQS", output_bar, values) * probabilities
@@ -96,7 +103,7 @@ def expected(name, with_bias):
         sum_groups(np.einsum("BHQS,BHQK->BHSK", probabilities, output_bar)),
     ]
     output = np.einsum("BHQS,BHSK->BHQK", probabilities, values)
-    return output, gradients + ([scores_bar.sum(0, keepdims=True)] if with_bias else [])
+    return output, gradients + ([scores_bar.sum(0, keepdims=True)[..., : bias.shape[-1]]] if with_bias else [])
 
 
 def check(name, attention, *, with_bias=True, dtype="float32", tolerance=2e-5):
@@ -135,6 +142,8 @@ def test_xla(name):
         ("flash", "prefix", True),
         ("flash", "order", False),
         ("flash", "cross", False),
+        ("flash", "merged", False),
+        ("flash", "merged", True),
     ],
 )
 def test_kernels_for_tpus_on_rows_of_two_padded_blocks(kernel, name, with_bias, monkeypatch):
@@ -173,6 +182,8 @@ def test_the_soft_cap_of_splash_attention(monkeypatch):
         ("order", False),
         ("cross", False),
         ("cross", True),
+        ("merged", True),
+        ("merged", False),
         ("one", True),
         ("one causal", True),
         ("one causal", False),

@@ -125,6 +125,66 @@ def test_a_decoder_becomes_both_stacks_of_an_encoder_decoder(corpus, tmp_path, e
     assert np.isfinite(metrics["loss_sum"])
 
 
+def test_a_decoder_becomes_both_stacks_whose_attention_is_merged(corpus, tmp_path):
+    there, saved = save(tmp_path, corpus, model__tie_embeddings=True)
+    merged = {"model__merged_attention": True, "model__tie_embeddings": True}
+    run, params, lines = started(corpus, tmp_path, "prefix_lm", "encoder_decoder", **merged)
+    found, saved_by_name = by_name(params), by_name(saved)
+    for path, array in found.items():
+        np.testing.assert_array_equal(array, saved_by_name[path.replace("encoder/", "decoder/")], err_msg=path)
+    assert not any("cross_attention" in path for path in found)
+    assert lines[1] == (
+        " converted  the layers of the decoder are those of both stacks, and its self-attention reads both texts"
+    )
+    assert len(lines) == 3  # nothing is new
+    # A text of which nothing is in the encoder has the decoder's logits.
+    decoder, encoder = row(there.vocab, causal=True)
+    nothing = {name: np.zeros_like(array) for name, array in encoder.items()}
+    logits = np.asarray(apply(run.experiment.model, params, decoder | nothing))[:, :5]
+    np.testing.assert_array_equal(logits, np.asarray(apply(there.model, saved, decoder))[:, :5])
+    state = run.init_state().starting_with(start_from(run, run.init_state().params, str(tmp_path))[0])
+    _, metrics = run.train_step(state, run.to_devices(next(run.train_batches(0))))
+    assert np.isfinite(metrics["loss_sum"])
+
+
+def test_the_positions_of_a_decoder_are_continued_from_the_encoders(corpus, tmp_path):
+    save(tmp_path / "clm", corpus)
+    continuous = {"model__continuous_positions": True}
+    _, params, lines = started(corpus, tmp_path / "clm", "prefix_lm", "encoder_decoder", **continuous)
+    assert lines[2] == " converted  the decoder's positions are counted on from the encoder's, whose keys are rotary"
+    assert not (by_name(params)["decoder/layers/cross_attention/key/kernel"] == -7).any()
+    save(tmp_path / "prefix_lm", corpus, "encoder_decoder", **continuous)
+    config = fields(corpus, "prefix_lm", "encoder_decoder", train__init_from=str(tmp_path / "prefix_lm"))
+    with pytest.raises(
+        ConfigError, match=r"model.continuous_positions is True in that run and False here, so the same"
+    ):
+        check_init_from(make_experiment(config))
+
+
+@pytest.mark.parametrize("positions", ["rope", "learned"])
+def test_a_decoder_reads_texts_in_any_order_and_first_as_it_did(corpus, tmp_path, positions):
+    there, saved = save(tmp_path, corpus, model__positions=positions, model__max_length=41)
+    overrides = {"model__positions": positions, "model__max_length": 41, "model__target_positions": True}
+    run, params, lines = started(corpus, tmp_path, "sigma_gpt", "decoder_only", **overrides)
+    new = params.pop("target_positions")
+    assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(new))
+    jax.tree.map(np.testing.assert_array_equal, params, saved)
+    name = "position_embedder/embedding" if positions == "learned" else "offset_projection/kernel"
+    count = sum(leaf.size for leaf in jax.tree.leaves(new))
+    assert lines[1:] == [
+        " converted  the positions of targets are new and 0: texts from left to right have that model's logits",
+        f"    copied  {sum(x.size for x in jax.tree.leaves(saved)):,} parameters in {len(by_name(saved))} arrays",
+        f"       new  {count:,} parameters: target_positions/{name}",
+    ]
+    batch, _ = row(there.vocab, causal=True)
+    logits = apply(run.experiment.model, params | {"target_positions": new}, batch)
+    np.testing.assert_array_equal(logits, apply(there.model, saved, batch))
+    state = run.init_state().starting_with(start_from(run, run.init_state().params, str(tmp_path))[0])
+    state, metrics = run.train_step(state, run.to_devices(next(run.train_batches(0))))
+    assert np.isfinite(metrics["loss_sum"])
+    assert np.abs(by_name(state.params["transformer"])[f"target_positions/{name}"]).max() > 0
+
+
 def test_layers_are_repeated(corpus, tmp_path):
     _, saved = save(tmp_path, corpus)
     _, params, lines = started(corpus, tmp_path, "clm", "decoder_only", model__num_layers=6)
@@ -145,13 +205,18 @@ DECODER, CLM = ("decoder_only",), ("clm", "decoder_only")
     [
         (DECODER, {}, CLM, {"num_layers": 3}, "num_layers=3 must be a multiple of 2, the layers"),
         (DECODER, {}, CLM, {"num_layers": 1}, "num_layers=1 must be a multiple of 2, the layers"),
+        (
+            ("encoder_decoder",), {}, ("prefix_lm", "encoder_decoder"), {"merged_attention": True},
+            "decoder/layers/cross_attention/key/kernel is .* in that run and missing here",
+        ),
         (("encoder_decoder",), {}, CLM, {}, "'encoder_decoder' there and 'decoder_only' here: no rule"),
         (
             DECODER, {"positions": "relative"}, ("mlm", "encoder_only"), {"positions": "relative"},
             "no rule converts model.positions='relative'",
         ),
         (DECODER, {"rope_theta": 2e4}, CLM, {}, "model.rope_theta is 20000.0 in that run and 10000.0"),
-        (DECODER, {}, CLM, {"d_model": 48}, r"scale is float32\[32\] in that run and float32\[48\] here, and 11 more"),
+        (DECODER, {}, CLM, {"d_model": 48}, "model.d_model=48 must be a multiple of 32, the number there, of which"),
+        (DECODER, {}, CLM, {"mlp": "gelu"}, r"wi/kernel is missing in that run and float32\[2, 32, 48\] here"),
         (DECODER, {}, ("nsp", "encoder_only"), {}, "token_type_embedder/embedding is missing in that run"),
     ],
 )  # fmt: skip
