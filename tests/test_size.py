@@ -21,7 +21,7 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_040,
+    "benchmarks": 1_290,
     "cloze": 280,
     "cluster": 390,
     "command": 365,
@@ -45,6 +45,7 @@ CODE = {
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {
+    "benchmarks": 15,
     "configs": 38,
     "configs/gym": 14,
     "configs/studies": 25,
