@@ -21,15 +21,19 @@ KINDS = {
     "scanned arrays": "reads and writes of one layer's part: saved residuals, parameters and gradients",
     "zero fills": "arrays of one value",
     "copies": "and changes of layout",
+    "transfers": "to and from a chip's own memory (VMEM), beside other work: without an estimate of cycles",
     "other": "norms, activations, losses, the optimizer",
 }
 _INSTRUCTION = re.compile(r"^\s*(ROOT )?%?([\w.-]+) = (.*?) ([a-z][\w-]*)\((.*)$")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)(?::([^}]*))?\})?")
 _TILE = re.compile(r"T\(([\d,]+)\)")
+_VMEM = "S("  # in the layout of an array that is not in high-bandwidth memory
 _FILLS = {"broadcast", "constant", "bitcast", "tuple"}
 _COPIES = _FILLS | {"copy", "transpose", "reshape", "slice", "pad", "concatenate", "parameter", "fusion"}
 _FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "call", "conditional"}
+_ELSEWHERE = ("-done", "-update", "async-start", "all-reduce-start", "all-gather-start", "permute-start")
+_TRANSFERS = ("copy-start", "slice-start")
 _THREEFRY = {"xor", "shift-left", "shift-right-logical"}
 
 
@@ -112,11 +116,13 @@ class _Program:
                 inner = match[1]
             if inner in self._computations:
                 yield from self.executed(inner, times)
-            elif instruction.opcode not in _FREE and not instruction.opcode.endswith(("-start", "-done")):
+            elif instruction.opcode not in _FREE and not instruction.opcode.endswith(_ELSEWHERE):
                 yield computation, instruction, runs
 
     def kind(self, instruction: Instruction) -> str:
         """The kind of an operation, one of KINDS."""
+        if instruction.opcode in _TRANSFERS:
+            return "transfers"
         inner = self.called(instruction)
         opcodes = self._opcodes(inner) if inner else {instruction.opcode}
         if opcodes & {"convolution", "dot"}:
@@ -133,14 +139,17 @@ class _Program:
 
     def moved(self, instruction: Instruction, caller: str) -> Iterator[tuple[int, int]]:
         """Yields the bytes, with and without padding, of each array of an operation in high-bandwidth memory."""
+        if instruction.opcode in _TRANSFERS:  # the type is (result, operand, semaphore)
+            yield _size(next(_ARRAY.finditer(instruction.type))[0])
+            return
         types, inner = self.instructions(caller), self.called(instruction)
         for index, operand in enumerate(instruction.operands):
-            if operand in types and not _in_vmem(types[operand].type):
+            if operand in types and _VMEM not in types[operand].type:
                 read = self._read(inner, index) if inner else None
                 yield _size(types[operand].type) if read is None else read
         roots = self._written(inner) if inner else [instruction.type]
         for result, written in zip(_ARRAY.finditer(instruction.type), roots, strict=False):
-            if not _in_vmem(result[0]):
+            if _VMEM not in result[0]:
                 yield _size(written)
 
     def _read(self, computation: str, index: int) -> tuple[int, int] | None:
@@ -174,10 +183,6 @@ class _Program:
 
         root = next(i for i in instructions.values() if i.is_root)
         return [part(name) for name in (root.operands if root.opcode == "tuple" else [root.name])]
-
-
-def _in_vmem(array_type: str) -> bool:
-    return "S(" in array_type
 
 
 def _size(array_type: str) -> tuple[int, int]:

@@ -36,7 +36,7 @@ CODE = {
     "learners": 823,
     "models": 1_492,
     "objectives": 3_869,
-    "plan": 447,
+    "plan": 620,
     "run": 1_310,
     "show": 961,
     "studies": 3_010,
