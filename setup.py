@@ -32,6 +32,7 @@ INTEROP = [
     "accelerate>=1.0",  # lm-eval's Hugging Face model imports it
     "nbclient>=0.10",
     "ipykernel>=6.29",
+    "uv>=0.9",  # resolves the commands for Colab
     *LM_EVAL,
     *WANDB,
     *TRACKIO,

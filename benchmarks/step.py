@@ -30,8 +30,9 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 from absl import flags
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 
 from benchmarks import shapes
 from benchmarks.measuring import define_peer, peer_lines
@@ -44,6 +45,7 @@ from huggingface.origin import with_origin_fields
 from run import sharding
 from run.compiled_run import abstract_state, check_mesh, compiled_train_step, initial_state, seed_array
 from run.memory import abstract_batch, resolve_memory, this_machine
+from run.step import TrainState
 
 WARM_UP_STEPS = 3
 
@@ -54,12 +56,12 @@ _STEPS = flags.DEFINE_integer("steps", 15, "Timed steps.", lower_bound=1, flag_v
 _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 512, "Ids of the vocabulary.", lower_bound=1, flag_values=_FLAGS)
 
 
-def parsed_experiment() -> Experiment:
-    """Parses the command line and returns its experiment. Raises ConfigError if it cannot work."""
+def parsed_experiment(usage: str = __doc__) -> Experiment:
+    """Parses the command line and returns its experiment. usage: for --help. Raises ConfigError if it cannot work."""
     argv = sys.argv
     if not any(argument.startswith("--config=") for argument in argv):  # overrides can only follow the config
         argv = [argv[0], f"--config={shapes.__file__}", *argv[1:]]
-    parse_flags(_FLAGS, __doc__, argv)
+    parse_flags(_FLAGS, usage, argv)
     config = with_origin_fields(config_fields(_FLAGS), config_overrides(_FLAGS))
     experiment = make_experiment(config, vocab_size=_VOCAB_SIZE.value)
     if experiment.mesh.backend == "pmap":
@@ -87,20 +89,25 @@ def full_batch(experiment: Experiment, batch_sharding: NamedSharding) -> dict[st
     return {name: jax.device_put(array, batch_sharding) for name, array in batch.items()}
 
 
+def new_state(experiment: Experiment) -> tuple[Mesh, optax.GradientTransformation, TrainState]:
+    """Returns the mesh, the optimizer and the state before the first step, on the devices."""
+    mesh = sharding.make_mesh(experiment.mesh)
+    check_mesh(experiment, mesh)
+    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps, experiment.model)
+    state_shardings = jax.tree.map(lambda shape: shape.sharding, abstract_state(experiment, mesh))
+    init = jax.jit(initial_state, static_argnums=(0, 1), out_shardings=state_shardings)
+    return mesh, optimizer, init(experiment, optimizer, seed_array(experiment.seed))
+
+
 def measure(experiment: Experiment, steps: int) -> dict[str, Any]:
     """Runs the warm-up and `steps` timed steps and returns the fields of the JSON line that depend on the machine.
 
     first_step_seconds is the time from the creation of the state to the end of the first step, with all compilation.
     """
     begin = time.perf_counter()
-    mesh = sharding.make_mesh(experiment.mesh)
-    check_mesh(experiment, mesh)
-    batch_sharding = sharding.batch_sharding(mesh)
-    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps, experiment.model)
-    state_shardings = jax.tree.map(lambda shape: shape.sharding, abstract_state(experiment, mesh))
-    init = jax.jit(initial_state, static_argnums=(0, 1), out_shardings=state_shardings)
-    seed = seed_array(experiment.seed)
-    state = init(experiment, optimizer, seed)
+    mesh, optimizer, state = new_state(experiment)
+    batch_sharding, seed = sharding.batch_sharding(mesh), seed_array(experiment.seed)
+    state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     train_step = compiled_train_step(experiment, optimizer, state_shardings, batch_sharding)
     batch = full_batch(experiment, batch_sharding)
     seconds = []

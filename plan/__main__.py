@@ -5,9 +5,12 @@ topology the TPU compiler compiles the train step, which also shows the step's c
 TPU is needed). v5e:4x4:2 is two slices of 4x4 chips. For gpu:N, h100:N, cpu:N and other chips, memory is added up from
 shapes, which is less exact. On a GPU programs can use JAX's memory pool: 75% of the memory, unless
 XLA_PYTHON_CLIENT_MEM_FRACTION is set, here as on the machine. model.remat="auto" and train.grad_accum_steps=0 are
-resolved as at the start of a run on that machine. --json=FILE writes what is printed as a JSON object.
+resolved as at the start of a run on that machine. --costs adds, for a TPU topology, the cycles of a step that the
+compiler estimates, and the bytes that it reads and writes, by kind of operation (plan/costs.py). --json=FILE writes
+what is printed as a JSON object.
 """
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterator
@@ -31,6 +34,7 @@ from experiment.experiment import make_experiment
 from files.atomic import check_output, writing
 from huggingface.origin import describe_taken, with_origin_fields
 from huggingface.teacher import with_teacher
+from plan.costs import Cost
 from plan.estimate import Estimate, estimate, parse_topology
 from run.memory import describe, resolve_memory
 
@@ -40,6 +44,7 @@ _TOPOLOGY = flags.DEFINE_string("topology", None, "Machine: v5e:4x4, v5p:4x4x4, 
 _VOCAB_SIZE = flags.DEFINE_integer(
     "vocab_size", None, "Number of ids, if the tokenizer's file is not available.", 1, 2**30, flag_values=_FLAGS
 )
+_COSTS = flags.DEFINE_boolean("costs", False, "Estimated cycles and bytes by kind of operation: TPUs.", _FLAGS)
 _JSON = flags.DEFINE_string("json", None, "A file for everything that the command prints, as a JSON object.", _FLAGS)
 
 
@@ -53,12 +58,14 @@ def main() -> None:
     if _JSON.value is not None:
         check_output(_JSON.value, "--json")
     topology = parse_topology(_TOPOLOGY.value)
+    if _COSTS.value and topology.platform != "tpu":
+        raise ConfigError(f"--costs needs a TPU topology, such as v5e:4x4: {_TOPOLOGY.value} has no compiler here")
     given, config = config, with_origin_fields(config, config_overrides(_FLAGS))
     for line in describe_taken(given, config):
         print(line)
     experiment = with_teacher(make_experiment(config, vocab_size=_VOCAB_SIZE.value))
     experiment = resolve_memory(experiment, topology.machine)
-    result, epochs = estimate(experiment, topology), experiment.train.epochs
+    result, epochs = estimate(experiment, topology, with_costs=_COSTS.value), experiment.train.epochs
     for line in report_lines(config_name(_FLAGS), result):
         print(line, flush=True)
     if epochs:
@@ -100,6 +107,8 @@ def report_lines(config: str, plan: Estimate) -> Iterator[str]:
         yield f"  roofline           {plan.roofline_seconds * 1e3:,.1f} ms per step at best, {rate:,.0f} positions/s"
     if plan.compiled is not None and not plan.compiled.refused:
         yield f"  collectives        {_collectives_text(plan.compiled.collectives)}"
+    if plan.compiled is not None and plan.compiled.costs:
+        yield from _cost_lines(plan.compiled.costs)
     if plan.fits is None:
         yield f"  fits               unknown: {topology.name} does not specify the memory of a device"
     elif plan.fits:
@@ -140,8 +149,20 @@ def report_fields(config: str, plan: Estimate) -> dict[str, Any]:
         "roofline_seconds": roofline,
         "roofline_positions_per_second": None if roofline is None else plan.positions_per_step / roofline,
         "collectives": None if compiled is None else compiled.collectives,
+        "costs": None
+        if compiled is None or compiled.costs is None
+        else {kind: dataclasses.asdict(cost) for kind, cost in compiled.costs.items()},
         "fits": plan.fits,
     }
+
+
+def _cost_lines(costs: dict[str, Cost]) -> Iterator[str]:
+    total = sum(cost.cycles for cost in costs.values())
+    yield f"  costs              {total:,} cycles a step, as the compiler estimates"
+    for kind, cost in costs.items():
+        share = f"{cost.cycles / total:7.1%} of cycles, " if cost.cycles else " " * 19
+        padding = f" ({cost.padding_bytes / GIB:.3f} of it padding of tiles)" if cost.padding_bytes else ""
+        yield f"    {kind:<27}{share}{cost.bytes / GIB:9.3f} GiB read and written{padding}"
 
 
 def _collectives_text(collectives: dict[str, int] | None) -> str:

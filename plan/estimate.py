@@ -19,6 +19,7 @@ from contract.errors import ConfigError
 from experiment.experiment import Experiment
 from experiment.optimizer import make_optimizer
 from models.transformer import Params
+from plan.costs import Cost, costs
 from plan.hlo import collective_bytes
 from run import sharding
 from run.compiled_run import abstract_state, attention_of, check_mesh, compiled_train_step, seed_array
@@ -147,6 +148,7 @@ class Compiled:
     result_bytes: int = 0  # results that are not written over arguments
     code_bytes: int = 0  # the program
     collectives: dict[str, int] | None = None  # kind -> bytes per step; None if jaxlib cannot read the program
+    costs: dict[str, Cost] | None = None  # kind -> estimated cycles and bytes (plan/costs.py), if asked for
 
     @property
     def total_bytes(self) -> int:
@@ -210,8 +212,8 @@ class Estimate:
         return max(self.flops / self.topology.num_devices / chip.peak_flops, moved / chip.memory_bandwidth)
 
 
-def estimate(experiment: Experiment, topology: Topology) -> Estimate:
-    """Returns the estimate of `experiment` on `topology`.
+def estimate(experiment: Experiment, topology: Topology, *, with_costs: bool = False) -> Estimate:
+    """Returns the estimate of `experiment` on `topology`, `with_costs` where the TPU compiler has made the program.
 
     Raises ConfigError if the mesh does not fit the number of devices, if dimensions or rows are not multiples of the
     mesh axes, or if the attention kernel does not support the topology.
@@ -228,7 +230,7 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
     average = device_bytes(state.ema_params)
     activations = activation_bytes(experiment, mesh, topology.platform)
     frozen = abstract_frozen(experiment, mesh)
-    compiled = _compile(experiment, state, batch, frozen) if topology.devices else None
+    compiled = _compile(experiment, state, batch, frozen, with_costs) if topology.devices else None
     # Gradients are as large as parameters.
     temporaries = compiled.temporary_bytes if compiled else activations + parameters
     segments = [array for name, array in batch.items() if name.endswith("_segment_ids")]
@@ -254,7 +256,7 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
 
 
 def _compile(
-    experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct], frozen: Params
+    experiment: Experiment, state: TrainState, batch: dict[str, jax.ShapeDtypeStruct], frozen: Params, with_costs: bool
 ) -> Compiled:
     """Compiles the train step for the devices of the shardings of `state` and `batch`. frozen: as in CompiledRun."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps, experiment.model)
@@ -269,25 +271,26 @@ def _compile(
         if needed is None:
             raise
         return Compiled(True, arguments, needed - arguments, time.perf_counter() - begin)
-    memory = program.memory_analysis()
+    memory, text = program.memory_analysis(), _text(program)
     return Compiled(
         refused=False,
         argument_bytes=memory.argument_size_in_bytes,
         temporary_bytes=memory.temp_size_in_bytes,
         result_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
         code_bytes=memory.generated_code_size_in_bytes,
-        collectives=_collectives(program),
+        collectives=None if text is None else collective_bytes(text),
+        costs=costs(text) if with_costs and text is not None else None,
         seconds=seconds,
     )
 
 
-def _collectives(program: jax.stages.Compiled) -> dict[str, int] | None:
-    """Returns the bytes of a program's collectives; None if jaxlib cannot read what the TPU compiler has written.
+def _text(program: jax.stages.Compiled) -> str | None:
+    """Returns the text of a program; None if jaxlib cannot read what the TPU compiler has written.
 
     jaxlib 0.10.2 expects one operand where libtpu 0.0.52 writes asynchronous collectives with several.
     """
     try:
-        return collective_bytes(program.as_text())
+        return program.as_text()
     except jax.errors.JaxRuntimeError:
         return None
 

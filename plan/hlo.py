@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
-_BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8}
+BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8}
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) \(.*\) -> (.*) \{$")
-_WHILE = re.compile(r" while\(.*condition=%?([\w.-]+), body=%?([\w.-]+)")
+WHILE = re.compile(r" while\(.*condition=%?([\w.-]+), body=%?([\w.-]+)")
 _TRIP_COUNT = re.compile(r"\"known_trip_count\":\{\"n\":\"(\d+)\"\}")
 _CONSTANT = re.compile(r"%?([\w.-]+) = s32\[\]\S* constant\((\d+)\)")
 _LESS_THAN = re.compile(r"ROOT .* compare\(.*?%?([\w.-]+)\), direction=LT")
-_CALLED = re.compile(r"(?:calls|to_apply|branch_computations)=\{?%?([\w.-]+)")
+CALLED = re.compile(r"(?:calls|to_apply|branch_computations)=\{?%?([\w.-]+)")
 _COLLECTIVE = re.compile(rf"^\s*(?:ROOT )?%?([\w.-]+) = (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
 _ASYNC_START = re.compile(r" custom-call\(%?([\w.-]+).*custom_call_target=\"AsyncCollectiveStart\"")
 # Part of a collective that a device exchanges with the other TPU slices, through the data center network.
@@ -22,7 +22,7 @@ _ASYNC_REST = re.compile(r" async-(?:update|done)\(")
 
 
 @dataclass
-class _Computation:
+class Computation:
     """One computation of a program."""
 
     name: str
@@ -42,6 +42,19 @@ class _Computation:
         return True
 
 
+def parse_program(hlo_text: str) -> tuple[dict[str, Computation], Computation | None]:
+    """Returns a program's computations by name, and the one in which it begins; None if there is none."""
+    computations: dict[str, Computation] = {}
+    entry = current = None
+    for line in hlo_text.splitlines():
+        if match := _COMPUTATION.match(line.strip()):
+            current = computations[match[1]] = Computation(match[1], match[2])
+            entry = current if line.startswith("ENTRY") else entry
+        elif current is not None:
+            current.lines.append(line)
+    return computations, entry
+
+
 def collective_bytes(hlo_text: str) -> dict[str, int]:
     """Returns kind -> bytes of the results of a device's collectives in one run of the program, largest first.
 
@@ -58,20 +71,13 @@ def collective_bytes(hlo_text: str) -> dict[str, int]:
 
     hlo_text: `compiled.as_text()`.
     """
-    computations: dict[str, _Computation] = {}
-    entry = current = None
-    for line in hlo_text.splitlines():
-        if match := _COMPUTATION.match(line.strip()):
-            current = computations[match[1]] = _Computation(match[1], match[2])
-            entry = current if line.startswith("ENTRY") else entry
-        elif current is not None:
-            current.lines.append(line)
+    computations, entry = parse_program(hlo_text)
     total = _collectives(entry, computations, {}) if entry is not None else Counter()
     return dict(total.most_common())
 
 
 def _collectives(
-    caller: _Computation, computations: dict[str, _Computation], known: dict[str, Counter[str]]
+    caller: Computation, computations: dict[str, Computation], known: dict[str, Counter[str]]
 ) -> Counter[str]:
     """Returns kind -> bytes in one run of `caller` with all that it calls.
 
@@ -90,9 +96,9 @@ def _collectives(
             total[match[3]] += _bytes(_result_of_start(match[2], match[3]) if match[4] else match[2])
         if " send(" in line and (match := _BETWEEN_SLICES.search(line)):
             total["between-slices"] += _bytes(match[1])
-        if " while(" in line and (match := _WHILE.search(line)):
-            called, runs = match[2], _trip_count(line, computations.get(match[1]))
-        elif (match := _CALLED.search(line)) and not _ASYNC_REST.search(line):
+        if " while(" in line and (match := WHILE.search(line)):
+            called, runs = match[2], trip_count(line, computations.get(match[1]))
+        elif (match := CALLED.search(line)) and not _ASYNC_REST.search(line):
             called, runs = match[1], 1
         else:
             continue
@@ -102,7 +108,7 @@ def _collectives(
     return total
 
 
-def _trip_count(line: str, condition: _Computation | None) -> int:
+def trip_count(line: str, condition: Computation | None) -> int:
     """Returns the number of iterations of a loop whose condition is that a counter from 0 is below a constant."""
     if recorded := _TRIP_COUNT.search(line):
         return int(recorded[1])
@@ -131,6 +137,6 @@ def _result_of_start(start_type: str, kind: str) -> str:
 def _bytes(array_type: str) -> int:
     """Returns the bytes of an array's type, or of a tuple's."""
     return sum(
-        _BYTES.get(dtype, 4) * math.prod(int(size) for size in dims.split(",") if size)
+        BYTES.get(dtype, 4) * math.prod(int(size) for size in dims.split(",") if size)
         for dtype, dims in _SHAPE.findall(array_type)
     )

@@ -21,7 +21,7 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_062,
+    "benchmarks": 1_290,
     "cloze": 280,
     "cluster": 390,
     "command": 365,
@@ -36,7 +36,7 @@ CODE = {
     "learners": 823,
     "models": 1_623,
     "objectives": 3_869,
-    "plan": 447,
+    "plan": 620,
     "run": 1_313,
     "show": 961,
     "studies": 3_021,
@@ -45,6 +45,7 @@ CODE = {
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {
+    "benchmarks": 15,
     "configs": 38,
     "configs/gym": 14,
     "configs/studies": 29,

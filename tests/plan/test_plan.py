@@ -13,7 +13,8 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from plan import __main__ as command
 from plan.__main__ import report_fields, report_lines
-from plan.estimate import Compiled, Topology, _bytes_needed, _collectives, estimate, parse_topology, pool_share
+from plan.costs import Cost
+from plan.estimate import Compiled, Topology, _bytes_needed, _text, estimate, parse_topology, pool_share
 from tests.in_process import run_here
 from tests.table import small_config
 from tests.train.subprocesses import run_main
@@ -163,10 +164,31 @@ def test_collectives_that_jaxlib_cannot_read_are_unknown():
         def as_text(self):
             raise jax.errors.JaxRuntimeError("INTERNAL: async-update instruction should have 1 operands but sees 3")
 
-    compiled = Compiled(False, 1, 2, 6.0, collectives=_collectives(Program()))
-    plan = dataclasses.replace(small_plan(), compiled=compiled)
+    assert _text(Program()) is None
+    plan = dataclasses.replace(small_plan(), compiled=Compiled(False, 1, 2, 6.0, collectives=None))
     assert report_fields("configs/some.py", plan)["collectives"] is None
     assert any(line.startswith("  collectives        unknown: ") for line in report_lines("configs/some.py", plan))
+
+
+def test_costs_are_printed_and_in_the_json_file():
+    found = {"matrix products": Cost(300, 3 * GIB, GIB), "kernels": Cost(0, GIB, 0), "copies": Cost(100, 0, 0)}
+    plan = dataclasses.replace(small_plan(), compiled=Compiled(False, 1, 2, 6.0, costs=found))
+    lines = [" ".join(line.split()) for line in report_lines("configs/some.py", plan)]
+    assert "costs 400 cycles a step, as the compiler estimates" in lines
+    assert "matrix products 75.0% of cycles, 3.000 GiB read and written (1.000 of it padding of tiles)" in lines
+    assert (
+        "kernels of cycles, 1.000 GiB read and written" not in lines and "kernels 1.000 GiB read and written" in lines
+    )
+    assert report_fields("configs/some.py", plan)["costs"]["copies"] == {"cycles": 100, "bytes": 0, "padding_bytes": 0}
+    assert report_fields("configs/some.py", small_plan())["costs"] is None
+
+
+def test_costs_need_a_tpu():
+    status, _, err = run_here(command.main, "--config=configs/ul2.py", "--topology=h100:1", "--costs")
+    assert (
+        status == 1
+        and err.strip() == "error: --costs needs a TPU topology, such as v5e:4x4: h100:1 has no compiler here"
+    )
 
 
 def test_a_file_that_cannot_be_written_is_an_error_before_the_plan(tmp_path):
