@@ -71,10 +71,6 @@ def get_config() -> ConfigDict:
     # objective.classes: "error", or "skip" to exclude them.
     config.data.on_unusable = "error"
     config.data.bidirectional_inputs = True  # decoder-only: True: inputs see each other (prefix LM); False: causal
-    # Decoder-only: training steps in which attention to later tokens opens, where rows are read in both directions.
-    # Each of these edges is open with probability step / this number (DiffuLLaMA), so a start from a causal model is
-    # gradual. 0: all are open from the first step, as they always are in evaluations.
-    config.data.attention_annealing_steps = 0
     # The split into training and held-out text. It depends on these fields and on each unit's contents alone, so runs
     # with any objective, seed and windows over a corpus hold out the same text (data/windows/split.py).
     config.data.heldout_fraction = 0.1  # expected share of the units that is held out; not read with heldout_path
@@ -86,9 +82,6 @@ def get_config() -> ConfigDict:
     # the units that "test" trains on, to choose hyperparameters without the test text. A run of "validation" trains on
     # neither. With heldout_path that is the test text, and the validation text is cut from data.path.
     config.data.heldout = "test"
-    # Training documents that are identical or near-identical to held-out ones: "keep", or "drop" to exclude them. They
-    # are counted at the start in both cases, and the held-out documents are the same. See data/windows/leak_guard.py.
-    config.data.near_duplicates = "keep"
     config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids; or gs:// or s3://
     config.data.reader_threads = 2  # threads that make batches
     config.data.prefetch_batches = 16  # batches made in advance; of small batches as many by each thread
@@ -114,13 +107,10 @@ def get_config() -> ConfigDict:
     config.model.norm_epsilon = 1e-6  # added under the square root
     config.model.use_bias = False  # in dense layers, LayerNorm and the "bert" prediction head
     config.model.tie_embeddings = False  # whether the output table is the input table
-    config.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the logits by sqrt(d_model)
     config.model.scale_attention = False  # divide scores by sqrt(head_dim); T5 scales the initial query kernel instead
     # Rows of the tables of tokens. 0: the number of ids, rounded up to a multiple of 128, so that mesh axes divide it.
     # A model from a Hugging Face folder has the folder's number: further rows would change its losses.
     config.model.vocab_size = 0
-    # BERT: a norm right after the embeddings; one for each stack of an encoder-decoder (BART).
-    config.model.embedding_norm = False
     config.model.prediction_head = "linear"  # or "bert": dense, the activation of mlp, norm, then the output table
     # "t5"; "normal": N(0, initializer_range) for every matrix; "gpt2": the same, except for the output kernels of
     # attention and MLP, which have a standard deviation of initializer_range / sqrt(2 num_layers).
@@ -136,37 +126,17 @@ def get_config() -> ConfigDict:
     # What the backward pass recomputes: "none", "dots", "full" (models/layers.py). "auto" is resolved at the start of a
     # run, together with train.grad_accum_steps=0, to what fits the memory of its devices (run/memory.py).
     config.model.remat = "none"
-    config.model.scan_unroll = 1  # layers per iteration of the loop over layers; more are slower to compile
 
     config.loss = ConfigDict()
     config.loss.z_loss = 1e-4  # coefficient of log(Z)^2, where Z is the softmax's denominator; 0: off
     config.loss.label_smoothing = 0.0  # share of the target probability that is spread over the vocabulary, in [0, 1)
     config.loss.chunk_size = 0  # positions of a row whose logits are in memory at the same time; 0: all
 
-    # A teacher's predictions, next to the targets of the objective: docs/chains.md#from-a-teacher.
-    config.distillation = ConfigDict()
-    # Workdir of a run, of whose newest checkpoint the token model is the teacher; or a Hugging Face folder. Its
-    # architecture and vocabulary are this run's, its sizes may be others. "": no teacher.
-    config.distillation.teacher = ""
-    # w, in [0, 1]: the loss is (1 - w) * loss of the targets + w * distillation_loss. 0: the teacher is not loaded.
-    config.distillation.weight = 0.5
-    # With p of the teacher and q of the model: "forward", KL(p || q), is large where q misses a token of p; "reverse",
-    # KL(q || p), where q has a token that p lacks; "jensen_shannon" is (KL(p || m) + KL(q || m)) / 2, m = (p + q) / 2.
-    config.distillation.divergence = "forward"
-    config.distillation.temperature = 1.0  # divides the logits of both; the loss is multiplied by its square
-    # The teacher's likeliest tokens at a position that are compared one by one; all others are one outcome. 0: all.
-    config.distillation.top_k = 0
-
-    config.optimizer = ConfigDict()
     # "rms_scaled_adamw", "adamw", "adafactor", "lion" or "muon" (experiment/optimizer.py), each with a learning rate of
     # its own: 2e-2 suits rms_scaled_adamw, whose steps are relative to the parameters; adamw needs about 2e-3.
     config.optimizer.name = "rms_scaled_adamw"
     # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt", "constant"; see experiment/schedules.py.
     config.optimizer.schedule = "cosine"
-    # The first and the last step of each cycle of warm-up and schedule, as in "0-600,600-1000"; "": one cycle of all
-    # steps, "0-train.steps". From the end of a cycle to the next one cosine, linear and wsd stay at their last rate.
-    # For runs that continue with another train.steps: docs/running.md.
-    config.optimizer.cycles = ""
     config.optimizer.learning_rate = 2e-2  # at the end of the warm-up
     config.optimizer.warmup_steps = 50  # updates of the warm-up; 0: no warm-up
     config.optimizer.final_learning_rate_fraction = 0.1  # cosine, linear, wsd: the last rate / learning_rate
@@ -194,10 +164,7 @@ def get_config() -> ConfigDict:
     config.train.eval_every = 200  # steps between evaluations
     config.train.eval_windows = 512  # most held-out windows in an evaluation, at least one of each denoiser; 0: all
     config.train.checkpoint_every = 200  # steps between checkpoints
-    # A checkpoint is also saved when this many minutes have passed since the last one, such as 30.0; 0: off.
-    config.train.checkpoint_minutes = 0.0
     config.train.keep_checkpoints = 2  # the newest; the one with the lowest held-out loss is kept too
-    config.train.max_nonfinite_updates = 5  # consecutive non-finite gradients after which the run stops
     # Tools that show the metrics of metrics.jsonl: "tensorboard", "wandb" (Weights & Biases), "trackio"; () for none.
     config.train.trackers = ("tensorboard",)
     config.train.tracker_project = "cloze"  # wandb, trackio: the project; the run's name is its folder's with an id
@@ -212,7 +179,9 @@ def get_config() -> ConfigDict:
 
 
 # Fields that most runs leave off. `get_config` has them too.
-OPTIONAL = ConfigDict(dict(data=dict(filters=dict()), model=dict(), train=dict()))
+OPTIONAL = ConfigDict(
+    dict(data=dict(filters=dict()), model=dict(), distillation=dict(), optimizer=dict(), train=dict())
+)
 
 # How the rates of several corpora follow from their weights: "weight"; or "num_examples" (seqio's
 # rate_num_examples): weight * min(n, rates_maximum)^(1 / rates_temperature) for n training documents.
@@ -239,7 +208,18 @@ OPTIONAL.data.filters.max_tokens = 0  # greatest number of tokens, without EOS
 OPTIONAL.data.filters.remove_duplicates = "none"
 OPTIONAL.data.filters.jaccard = 0.8  # the least similarity of near-identical texts, as sets of 5-grams of words
 
+# Training documents that are identical or near-identical to held-out ones: "keep", or "drop" to exclude them. They are
+# counted at the start in both cases, and the held-out documents are the same. See data/windows/leak_guard.py.
+OPTIONAL.data.near_duplicates = "keep"
+# Decoder-only: training steps in which attention to later tokens opens, where rows are read in both directions. Each of
+# these edges is open with probability step / this number (DiffuLLaMA), so a start from a causal model is gradual.
+# 0: all are open from the first step, as they always are in evaluations.
+OPTIONAL.data.attention_annealing_steps = 0
+
 OPTIONAL.model.embedding_size = 0  # width of the embedding tables, projected to d_model; 0: d_model, not projected
+OPTIONAL.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the logits by sqrt(d_model)
+# BERT: a norm right after the embeddings; one for each stack of an encoder-decoder (BART).
+OPTIONAL.model.embedding_norm = False
 # Whether the encoder has the decoder's layers, but for cross-attention: T5's "encoder-decoder, shared".
 OPTIONAL.model.share_stacks = False
 # Encoder-decoder: whether the decoder's self-attention also reads the encoder's states, with the same parameters and in
@@ -267,14 +247,37 @@ OPTIONAL.model.logits_bias = False  # prediction_head="bert": a bias of the logi
 # "complete_p": with the optimizer "adamw", the learning rate of a model of base_d_model and base_num_layers suits every
 # width and depth, if head_dim is that of the base (models/complete_p.py).
 OPTIONAL.model.parameterization = "standard"
-OPTIONAL.model.base_d_model = 128
-OPTIONAL.model.base_num_layers = 2
+OPTIONAL.model.base_d_model = 128  # "complete_p": d_model of the base
+OPTIONAL.model.base_num_layers = 2  # "complete_p": num_layers of the base
+OPTIONAL.model.scan_unroll = 1  # layers per iteration of the loop over layers; more are slower to compile
+
+# A teacher's predictions, next to the targets of the objective: docs/chains.md#from-a-teacher.
+
+# Workdir of a run, of whose newest checkpoint the token model is the teacher; or a Hugging Face folder. Its
+# architecture and vocabulary are this run's, its sizes may be others. "": no teacher.
+OPTIONAL.distillation.teacher = ""
+# w, in [0, 1]: the loss is (1 - w) * loss of the targets + w * distillation_loss. 0: the teacher is not loaded.
+OPTIONAL.distillation.weight = 0.5
+# With p of the teacher and q of the model: "forward", KL(p || q), is large where q misses a token of p; "reverse",
+# KL(q || p), where q has a token that p lacks; "jensen_shannon" is (KL(p || m) + KL(q || m)) / 2, m = (p + q) / 2.
+OPTIONAL.distillation.divergence = "forward"
+OPTIONAL.distillation.temperature = 1.0  # divides the logits of both; the loss is multiplied by its square
+# The teacher's likeliest tokens at a position that are compared one by one; all others are one outcome. 0: all.
+OPTIONAL.distillation.top_k = 0
+
+# The first and the last step of each cycle of warm-up and schedule, as in "0-600,600-1000"; "": one cycle of all steps,
+# "0-train.steps". From the end of a cycle to the next one cosine, linear and wsd stay at their last rate. For runs that
+# continue with another train.steps: docs/running.md.
+OPTIONAL.optimizer.cycles = ""
 
 # Vocabularies are compared by the texts of tokens. "equal": another vocabulary is refused. "by_token": the rows of
 # tokens that both have are copied, and new tokens keep their initial values.
 OPTIONAL.train.init_from_vocabulary = "equal"
 # Where held-out text here is training text of init_from's run, held-out losses would be too low: "error", "allow".
 OPTIONAL.train.init_from_overlap = "error"
+OPTIONAL.train.max_nonfinite_updates = 5  # consecutive non-finite gradients after which the run stops
+# A checkpoint is also saved when this many minutes have passed since the last one, such as 30.0; 0: off.
+OPTIONAL.train.checkpoint_minutes = 0.0
 OPTIONAL.train.profile_steps = 0  # steps to trace, from the second on, into the workdir's tensorboard folder
 
 _SIZE_FIELDS = ("num_layers", "d_model", "num_heads", "num_kv_heads", "head_dim", "d_ff")

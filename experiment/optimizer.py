@@ -18,12 +18,10 @@ MUON_RMS = 0.2  # RMS of Muon's step before the learning rate, about that of Ada
 MIN_PARAMETER_RMS = 1e-3  # lower bound of the RMS that scales a matrix's step: a matrix of zeros can still change
 
 
-def make_optimizer(
-    config: OptimizerConfig, steps: int, model: ModelConfig | None = None
-) -> optax.GradientTransformation:
+def make_optimizer(config: OptimizerConfig, steps: int, model: ModelConfig) -> optax.GradientTransformation:
     """Returns the optimizer of `config` for a run of `steps` updates.
 
-    model: whose parameters are updated, for model.parameterization; None: "standard".
+    model: whose parameters are updated, for model.parameterization.
 
     Parameters, gradients and updates are trees of float32 arrays. An update has four parts:
 
@@ -65,10 +63,8 @@ def make_optimizer(
             raise ConfigError(f"optimizer.no_decay: {pattern!r} is not a regular expression: {error}") from error
     scale_by_parameter = optax.scale_by_param_block_rms(MIN_PARAMETER_RMS)
     adam = optax.scale_by_adam(config.b1, config.b2, config.eps)
-    if model is not None and model.parameterization == "complete_p":
-        if config.name != "adamw":
-            raise ConfigError(f"model.parameterization='complete_p' needs optimizer.name='adamw', not {config.name!r}")
-        direction = _complete_p_adam(adam, model)
+    if model.parameterization == "complete_p":
+        direction = _complete_p_adam(config, adam, model)
     elif config.name == "adamw":
         direction = adam
     elif config.name == "rms_scaled_adamw":
@@ -93,16 +89,21 @@ def make_optimizer(
     )
 
 
-def _complete_p_adam(adam: optax.GradientTransformation, config: ModelConfig) -> optax.GradientTransformation:
+def _complete_p_adam(
+    config: OptimizerConfig, adam: optax.GradientTransformation, model: ModelConfig
+) -> optax.GradientTransformation:
     """Returns `adam`, optax.scale_by_adam, whose steps and eps have the `factors` of each parameter.
 
-    Adam's step of a gradient that is divided by f is that of the gradient with f times the eps.
+    Adam's step of a gradient that is divided by f is that of the gradient with f times the eps. Raises ConfigError for
+    the config of another optimizer.
     """
+    if config.name != "adamw":
+        raise ConfigError(f"model.parameterization='complete_p' needs optimizer.name='adamw', not {config.name!r}")
 
     def scaled(factor):
         return optax.stateless(
             lambda updates, _: jax.tree_util.tree_map_with_path(
-                lambda path, leaf: leaf * factor(factors(config, leaf_name(path))), updates
+                lambda path, leaf: leaf * factor(factors(model, leaf_name(path))), updates
             )
         )
 

@@ -9,6 +9,7 @@ times its step and 1 / m times its eps. So a model has the same function, export
 from typing import NamedTuple
 
 from models.config import ModelConfig
+from models.initializers import depth_ratio, width_ratio
 from models.parameters import stacks_layers
 
 _BRANCH_OUTPUTS = ("attention/out/", "mlp/wo/")  # what is added to the residual stream
@@ -19,16 +20,6 @@ class Factors(NamedTuple):
 
     step: float
     eps: float
-
-
-def width_ratio(config: ModelConfig) -> float:
-    """Returns d_model by that of the base, 1 with another model.parameterization."""
-    return config.d_model / config.base_d_model if config.parameterization == "complete_p" else 1.0
-
-
-def depth_ratio(config: ModelConfig) -> float:
-    """Returns the layers of a stack by those of the base, 1 with another model.parameterization."""
-    return config.num_layers / config.base_num_layers if config.parameterization == "complete_p" else 1.0
 
 
 def factors(config: ModelConfig, name: str) -> Factors:

@@ -11,10 +11,19 @@ constructor, so the layer axis is never counted in a fan. Biases are 0 and the s
 
 from jax.nn import initializers
 
-from models.complete_p import depth_ratio, width_ratio
 from models.config import ModelConfig
 
 Initializer = initializers.Initializer
+
+
+def width_ratio(config: ModelConfig) -> float:
+    """Returns d_model by that of the base, 1 with another model.parameterization."""
+    return config.d_model / config.base_d_model if config.parameterization == "complete_p" else 1.0
+
+
+def depth_ratio(config: ModelConfig) -> float:
+    """Returns the layers of a stack by those of the base, 1 with another model.parameterization."""
+    return config.num_layers / config.base_num_layers if config.parameterization == "complete_p" else 1.0
 
 
 def matrix(config: ModelConfig) -> Initializer:

@@ -609,7 +609,8 @@ def test_steps_on_one_batch_lower_its_loss_and_change_every_parameter(name, arch
     setup = dataclasses.replace(experiment.learner.setup, num_groups=8)  # for all, so that few programs are compiled
     if architecture != "encoder_only":
         setup = dataclasses.replace(setup, most_scored=40)
-    learner, optimizer = dataclasses.replace(experiment.learner, setup=setup), make_optimizer(experiment.optimizer, 50)
+    learner = dataclasses.replace(experiment.learner, setup=setup)
+    optimizer = make_optimizer(experiment.optimizer, 50, experiment.model)
     state = jax.jit(functools.partial(init_state, learner, optimizer, 0))()
     step = jax.jit(make_train_step(learner, optimizer, grad_accum_steps=1, seed=0))
     first, metrics_of_steps = state.params, []

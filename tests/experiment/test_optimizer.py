@@ -23,7 +23,7 @@ NAMES = typing.get_args(typing.get_type_hints(OptimizerConfig)["name"])
 
 
 def optimizer(**changes):
-    return make_optimizer(dataclasses.replace(CONFIG, **changes), steps=100)
+    return make_optimizer(dataclasses.replace(CONFIG, **changes), steps=100, model=tiny.config())
 
 
 def normal(*shape, seed=0, scale=1.0):

@@ -37,7 +37,7 @@ def lowered(arguments, monkeypatch):
     rows = sharding.batch_sharding(mesh)
     state = abstract_state(experiment, mesh)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
+    optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps, experiment.model)
     train_step = compiled_train_step(experiment, optimizer, shardings, rows)
     traced = train_step.trace(state, abstract_batch(experiment, rows), seed_array(0))
     return experiment, traced.lower(lowering_platforms=("cuda",)).as_text()
