@@ -236,21 +236,19 @@ class StudyText:
         """Returns title -> variant -> the mean of exact answers, and whether it is better than the baseline's.
 
         The measure is that of the study's success rate, or its first of exact answers where no seed succeeds; {} if it
-        has none.
+        has none. If the study has its success rate alone, the share is that of the seeds that succeed.
         """
         exact = [one.found for one in self.measures if one.found.fields.get("probe") == "exact_match"]
         if not exact:
             return {}
         found = next((one for one in exact if any(good for good, _ in one.counts.values())), exact[0])
         metric = found.fields["metric"]  # a success rate is of values that another measure may show, as "exact"
-        name = next(
-            (one.name for one in exact if one.fields["metric"] == metric and not one.is_success_rate), found.name
-        )
+        found = next((one for one in exact if one.fields["metric"] == metric and not one.is_success_rate), found)
         remarks = ["confounded"] * bool(self.results.confounders) + ["nothing follows"] * bool(found.nothing_follows)
         better = {name for name, pair in found.to_baseline.items() if found.kind(pair) == "better"}
-        means = {name: summarize(values).mean for name, values in found.values.items()}
-        cells = {name: (mean, name in better) for name, mean in means.items() if mean is not None}
-        return {": ".join([self.name, ", ".join([name, *remarks])]): cells}
+        cells = {name: (level, name in better) for name, level in _levels(found).items()}
+        name = f"{found.name} (share of seeds)" if found.is_success_rate else found.name
+        return {": ".join([self.name, ", ".join([name, f"baseline {found.baseline}", *remarks])]): cells}
 
 
 def _cell(found: Measured, row: Sequence[str]) -> str:
@@ -262,12 +260,17 @@ def _cell(found: Measured, row: Sequence[str]) -> str:
     return level if verdict == NONE else f"{level}; {verdict}{p}"
 
 
+def _levels(found: Measured) -> dict[str, float]:
+    """Returns the mean of each variant, or its share of seeds that succeed."""
+    if found.is_success_rate:
+        return {name: good / runs for name, (good, runs) in found.counts.items() if runs}
+    means = {name: summarize(values).mean for name, values in found.values.items()}
+    return {name: mean for name, mean in means.items() if mean is not None}
+
+
 def _best(found: Measured) -> list[str]:
     """Returns the variants with the best mean, or with the most seeds that succeed; [] if all are equal."""
-    levels: dict[str, float] = {name: good / runs for name, (good, runs) in found.counts.items() if runs}
-    if not found.is_success_rate:
-        means = {name: summarize(values).mean for name, values in found.values.items()}
-        levels = {name: mean for name, mean in means.items() if mean is not None}
+    levels = _levels(found)
     choose = max if found.better == "higher" or found.is_success_rate else min
     best = [name for name, level in levels.items() if level == choose(levels.values())]
     return best if len(best) < len(levels) else []

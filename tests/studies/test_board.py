@@ -1,6 +1,7 @@
 """The board: its tables by hand, from folders with outcomes, what is refused first, and foreign text."""
 
 import json
+import pathlib
 import re
 import shutil
 
@@ -94,6 +95,20 @@ def test_tables_by_hand(folder, tmp_path, monkeypatch):
     for link in ("board.svg", *(f"board/gym_facts-{name}.svg" for name in MEASURES)):
         assert (tmp_path / link).read_text().startswith("<?xml"), link
     assert "stroke-dasharray" in (tmp_path / "board" / "gym_facts-loss.svg").read_text()
+
+
+def test_bold_shares_are_those_of_the_measure_that_is_shown(folder, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(board, "draw_shares", lambda path, shares: drawn.append(shares) or pathlib.Path(path).touch())
+    run(monkeypatch, tmp_path / "board.md", folder)
+    [shares] = drawn
+    assert shares == {
+        "gym_facts: solved (share of seeds), baseline clm": {
+            "clm": (0.0, False),
+            "roll": (2 / 3, False),
+            "mlm": (0.0, False),
+        }
+    }
 
 
 def test_equal_studies_give_an_equal_page_in_place_of_the_old_one(folder, tmp_path, monkeypatch):
