@@ -21,7 +21,14 @@ from experiment.optimizer import make_optimizer
 from models.transformer import Params
 from plan.hlo import collective_bytes
 from run import sharding
-from run.compiled_run import abstract_state, attention_of, check_mesh, compiled_train_step, seed_array
+from run.compiled_run import (
+    abstract_state,
+    attention_of,
+    check_mesh,
+    compiled_train_step,
+    precision_of,
+    seed_array,
+)
 from run.memory import Machine, abstract_batch, abstract_frozen, activation_bytes, device_bytes
 from run.step import TrainState
 
@@ -164,6 +171,7 @@ class Estimate:
     chosen: str  # how these two were chosen for the topology; "" if the config sets them
     mesh: dict[str, int]  # axis -> size
     attention: tuple[str, str]  # the kernel, and the reason for it
+    precision: str  # of the computation
     num_params: int
     positions_per_step: int
     parameter_bytes: int
@@ -239,6 +247,7 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
         chosen=experiment.chosen,
         mesh=dict(zip(sharding.AXES, shape, strict=True)),
         attention=attention,
+        precision=precision_of(experiment.model, topology.platform),
         num_params=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
         positions_per_step=sum(array.size for array in segments),
         parameter_bytes=parameters,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from data.windows.heldout_batches import Heldout
 from experiment.experiment import Experiment
 from experiment.optimizer import make_optimizer
 from learners.learner import Batch
+from models.config import ModelConfig
 from models.kernels import choose_attention
 from models.placement import placed, platform_of
 from models.transformer import Params
@@ -239,6 +239,13 @@ def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
         raise ConfigError(str(error)) from error
 
 
+def precision_of(model: ModelConfig, platform: str) -> str:
+    """The dtype of the computation, and what JAX makes of products in float32 on a TPU."""
+    if (model.dtype, platform, jax.config.jax_default_matmul_precision) != ("float32", "tpu", None):
+        return model.dtype
+    return "float32, but products in bfloat16, as is JAX's default on TPUs: JAX_DEFAULT_MATMUL_PRECISION=highest"
+
+
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
     """The state's shapes, dtypes and shardings on `mesh`, without the state."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps)
@@ -258,9 +265,8 @@ def check_mesh(experiment: Experiment, mesh: Mesh | AbstractMesh) -> None:
     config = experiment.train
     rows, steps = mesh.shape["data"] * mesh.shape["fsdp"], config.grad_accum_steps or 1  # 0: chosen before training
     if config.batch_size % (rows * steps):
-        fitting = math.gcd(config.batch_size // rows, steps) if not config.batch_size % rows else 0
         raise ConfigError(
             f"train.batch_size={config.batch_size} must be a multiple of {rows * steps}: "
             f"{rows} devices share its rows (mesh.data * mesh.fsdp), each in train.grad_accum_steps="
-            f"{steps} parts{f'; train.grad_accum_steps={fitting} divides them' if fitting else ''}"
+            f"{steps} parts{'' if config.batch_size % rows else '; train.grad_accum_steps=0 has the fewest that fit'}"
         )

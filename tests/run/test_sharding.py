@@ -17,8 +17,8 @@ from models.parameters import leaf_name
 from models.placement import placed
 from models.transformer import init_params
 from run.sharding import AXES, local_rows, make_mesh, mesh_shape, order_devices, shardings, splits_kernels
-from tests.models import tiny
 from tests.experiment.test_optimizer import optimizer
+from tests.models import tiny
 
 ONE = MeshConfig(backend="jit", data=-1, fsdp=1, tensor=1)
 N, D, HK, F, V, L = 2, 8, 16, 24, 32, 40
