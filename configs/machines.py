@@ -24,21 +24,17 @@ class Fit(NamedTuple):
 
     rows: int  # the most rows that a device computes at once, of the recipe's length; 0: as many as fit
     remat: str = "none"
-
-    @property
-    def sharded(self) -> bool:
-        """Whether the training state is larger than a device's memory, and is sharded over all devices."""
-        return not self.rows
+    sharded: bool = False  # the training state is larger than a device's memory, and is sharded over all devices
 
 
-T5 = {"large": Fit(64), "xl": Fit(16), "xxl": Fit(0)}
-UL2 = {"20b": Fit(0, "full")}
+T5 = {"large": Fit(64), "xl": Fit(16), "xxl": Fit(0, sharded=True)}
+UL2 = {"20b": Fit(0, "full", sharded=True)}
 BERT = {"large": Fit(32)}
 BART = {"large": Fit(32)}
 GLM = {"large": Fit(32)}
 PEGASUS = {"large": Fit(32)}
 GPT2 = {"medium": Fit(16), "large": Fit(8), "xl": Fit(8, "dots")}
-LLAMA = {"7b": Fit(0), "13b": Fit(0, "dots"), "70b": Fit(0, "full")}
+LLAMA = {"7b": Fit(0, sharded=True), "13b": Fit(0, "dots", sharded=True), "70b": Fit(0, "full", sharded=True)}
 
 
 def topology_of(size: str) -> str:
@@ -54,20 +50,14 @@ def use_machine(config: ConfigDict, size: str, fits: dict[str, Fit]) -> None:
     """
     if size in DIAL:
         return
-    if size not in fits:
-        config.model.remat = "auto"
-        config.train.grad_accum_steps = 0
-        return
-    fit, devices = fits[size], _num_devices(topology_of(size))
-    config.model.remat = fit.remat
+    fit = fits.get(size, Fit(0, "auto"))
+    config.model.remat, config.train.grad_accum_steps = fit.remat, 0
     if fit.sharded:
         config.mesh.data, config.mesh.fsdp = 1, -1
-        config.train.grad_accum_steps = 0
-        return
-    rows = config.train.batch_size // devices  # of each device
-    config.train.grad_accum_steps = next(
-        steps for steps in range(1, rows + 1) if rows % steps == 0 and rows // steps <= fit.rows
-    )
+    if fit.rows:
+        rows = config.train.batch_size // _num_devices(topology_of(size))  # of each device
+        divisors = (steps for steps in range(1, rows + 1) if rows % steps == 0)
+        config.train.grad_accum_steps = next(steps for steps in divisors if rows // steps <= fit.rows)
 
 
 def _num_devices(topology: str) -> int:

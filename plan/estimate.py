@@ -18,17 +18,11 @@ from cluster.devices import CHIPS, Chip, has_tpu
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
 from experiment.optimizer import make_optimizer
+from models.config import ModelConfig
 from models.transformer import Params
 from plan.hlo import collective_bytes
 from run import sharding
-from run.compiled_run import (
-    abstract_state,
-    attention_of,
-    check_mesh,
-    compiled_train_step,
-    precision_of,
-    seed_array,
-)
+from run.compiled_run import abstract_state, attention_of, check_mesh, compiled_train_step, seed_array
 from run.memory import Machine, abstract_batch, abstract_frozen, activation_bytes, device_bytes
 from run.step import TrainState
 
@@ -260,6 +254,13 @@ def estimate(experiment: Experiment, topology: Topology) -> Estimate:
         compiled=compiled,
         flops=experiment.train_step_flops,
     )
+
+
+def precision_of(model: ModelConfig, platform: str) -> str:
+    """The dtype of the computation, and what JAX makes of products in float32 on a TPU."""
+    if (model.dtype, platform, jax.config.jax_default_matmul_precision) != ("float32", "tpu", None):
+        return model.dtype
+    return "float32, but products in bfloat16, as is JAX's default on TPUs: JAX_DEFAULT_MATMUL_PRECISION=highest"
 
 
 def _compile(

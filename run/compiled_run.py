@@ -20,13 +20,12 @@ from data.windows.heldout_batches import Heldout
 from experiment.experiment import Experiment
 from experiment.optimizer import make_optimizer
 from learners.learner import Batch
-from models.config import ModelConfig
 from models.kernels import choose_attention
 from models.placement import placed, platform_of
 from models.transformer import Params
 from run import sharding
 from run.corpus import Corpora, open_corpora, resolve_epochs
-from run.sharding import constrain_rows, over_devices, per_device, per_part, splits_kernels, splits_rows
+from run.sharding import constrain_rows, over_devices, per_device, per_part, splits_rows
 from run.step import TrainState, init_state, make_eval_step, make_train_step
 from workdir.checkpoint import abstract
 
@@ -217,7 +216,7 @@ def on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callable
             per_device=functools.partial(per_device, mesh=mesh),
             over_devices=functools.partial(over_devices, mesh=mesh),
             platform=platform_of(mesh.devices.flat[0]),
-            splits_kernels=splits_kernels(mesh),
+            splits_kernels=mesh.shape["fsdp"] * mesh.shape["tensor"] > 1,
         ):
             return step(*args)
 
@@ -237,13 +236,6 @@ def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
         return choose_attention(model, platform, length=max(lengths), per_row_masks=per_row_masks)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-
-
-def precision_of(model: ModelConfig, platform: str) -> str:
-    """The dtype of the computation, and what JAX makes of products in float32 on a TPU."""
-    if (model.dtype, platform, jax.config.jax_default_matmul_precision) != ("float32", "tpu", None):
-        return model.dtype
-    return "float32, but products in bfloat16, as is JAX's default on TPUs: JAX_DEFAULT_MATMUL_PRECISION=highest"
 
 
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:

@@ -206,12 +206,13 @@ def activation_bytes(experiment: Experiment, mesh: Mesh | AbstractMesh, platform
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     learner, of_logits = experiment.learner, 0
+    splits_kernels = mesh.shape["fsdp"] * mesh.shape["tensor"] > 1
     if learner.setup.teacher is not None:
         row = scored_length(learner.model, experiment.data.inputs_length, experiment.data.targets_length)
         positions = learner.num_logits(row)
         chunk = min(learner.setup.loss.chunk_size or positions, positions)
         of_logits = 4 * 4 * (experiment.train.batch_size // divisor) * chunk * learner.model.vocab_size
-    with placed(platform=platform, over_devices=_kernel_residuals, splits_kernels=sharding.splits_kernels(mesh)):
+    with placed(platform=platform, over_devices=_kernel_residuals, splits_kernels=splits_kernels):
         kept = kept_bytes(learner)
         if experiment.model.remat == "none":
             return kept + of_logits

@@ -13,7 +13,7 @@ from data.windows.corpus_statistics import HELDOUT_TOKENS, coverage_warnings, de
 from data.windows.document_filter import describe_excluded
 from experiment.experiment import Experiment
 from models.placement import platform_of
-from run.compiled_run import CompiledRun, attention_of, precision_of
+from run.compiled_run import CompiledRun, attention_of
 from run.corpus import Corpus, describe_epochs, describe_rates, of_corpus
 from train.display import Display
 
@@ -46,7 +46,6 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
     loss is what a language model must beat to have learned more than spelling.
     """
     experiment, devices = run.experiment, jax.devices()
-    platform = platform_of(devices[0])
     data, model, config, optimizer = experiment.data, experiment.model, experiment.train, experiment.optimizer
     processes = f", {jax.process_count()} processes" if jax.process_count() > 1 else ""
     mesh = " x ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items())
@@ -55,9 +54,8 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
     lines = {
         "workdir": workdir,
         "devices": f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform}{processes}); mesh {mesh}",
-        "model": f"{model.architecture}, {experiment.num_params / 1e6:,.2f}M parameters, "
-        f"{precision_of(model, platform)}",
-        "attention": "{} ({})".format(*attention_of(experiment, platform)),
+        "model": f"{model.architecture}, {experiment.num_params / 1e6:,.2f}M parameters, {model.dtype}",
+        "attention": "{} ({})".format(*attention_of(experiment, platform_of(devices[0]))),
         **_corpus_lines(run),
         "vocabulary": _describe_vocabulary(experiment),
         "optimizer": f"{optimizer.name}, learning rate {optimizer.learning_rate:g} after {optimizer.warmup_steps:,} "
