@@ -21,7 +21,7 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_062,
+    "benchmarks": 1_049,
     "cloze": 280,
     "cluster": 390,
     "command": 365,
@@ -34,10 +34,10 @@ CODE = {
     "generate": 995,
     "huggingface": 1_997,
     "learners": 823,
-    "models": 1_510,
+    "models": 1_508,
     "objectives": 3_869,
-    "plan": 447,
-    "run": 1_313,
+    "plan": 457,
+    "run": 1_312,
     "show": 961,
     "studies": 3_010,
     "train": 952,
