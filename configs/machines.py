@@ -6,7 +6,8 @@ train.grad_accum_steps=0, which a run resolves at its start for the memory of it
 Every other preset is made for the machine h100:8, except for the sizes of TOPOLOGIES; `python -m train.plan
 --config=... --topology=...` shows that the preset fits. For another machine, the command prints the fields to change if
 the preset does not fit. On a machine with more memory or devices, fewer microbatches and no rematerialization are
-faster.
+faster. Presets that are sharded have train.grad_accum_steps=0 too: each microbatch gathers all parameters, so a run has
+the fewest that fit.
 """
 
 from typing import NamedTuple
@@ -21,19 +22,19 @@ TOPOLOGIES = {"70b": "h100:32", "20b": "v5p:4x4x4"}
 class Fit(NamedTuple):
     """How a size fits its machine."""
 
-    rows: int  # the most rows that a device computes at once, of the recipe's length
+    rows: int  # the most rows that a device computes at once, of the recipe's length; 0: as many as fit
     remat: str = "none"
     sharded: bool = False  # the training state is larger than a device's memory, and is sharded over all devices
 
 
-T5 = {"large": Fit(64), "xl": Fit(16), "xxl": Fit(8, sharded=True)}
-UL2 = {"20b": Fit(16, "full", sharded=True)}
+T5 = {"large": Fit(64), "xl": Fit(16), "xxl": Fit(0, sharded=True)}
+UL2 = {"20b": Fit(0, "full", sharded=True)}
 BERT = {"large": Fit(32)}
 BART = {"large": Fit(32)}
 GLM = {"large": Fit(32)}
 PEGASUS = {"large": Fit(32)}
 GPT2 = {"medium": Fit(16), "large": Fit(8), "xl": Fit(8, "dots")}
-LLAMA = {"7b": Fit(4, sharded=True), "13b": Fit(2, "dots", sharded=True), "70b": Fit(2, "full", sharded=True)}
+LLAMA = {"7b": Fit(0, sharded=True), "13b": Fit(0, "dots", sharded=True), "70b": Fit(0, "full", sharded=True)}
 
 
 def topology_of(size: str) -> str:
@@ -49,18 +50,14 @@ def use_machine(config: ConfigDict, size: str, fits: dict[str, Fit]) -> None:
     """
     if size in DIAL:
         return
-    if size not in fits:
-        config.model.remat = "auto"
-        config.train.grad_accum_steps = 0
-        return
-    fit, devices = fits[size], _num_devices(topology_of(size))
-    config.model.remat = fit.remat
+    fit = fits.get(size, Fit(0, "auto"))
+    config.model.remat, config.train.grad_accum_steps = fit.remat, 0
     if fit.sharded:
         config.mesh.data, config.mesh.fsdp = 1, -1
-    rows = config.train.batch_size // devices  # of each device
-    config.train.grad_accum_steps = next(
-        steps for steps in range(1, rows + 1) if rows % steps == 0 and rows // steps <= fit.rows
-    )
+    if fit.rows:
+        rows = config.train.batch_size // _num_devices(topology_of(size))  # of each device
+        divisors = (steps for steps in range(1, rows + 1) if rows % steps == 0)
+        config.train.grad_accum_steps = next(steps for steps in divisors if rows // steps <= fit.rows)
 
 
 def _num_devices(topology: str) -> int:

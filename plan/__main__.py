@@ -36,7 +36,7 @@ from huggingface.origin import describe_taken, with_origin_fields
 from huggingface.teacher import with_teacher
 from plan.costs import Cost
 from plan.estimate import Estimate, estimate, parse_topology
-from run.memory import describe, resolve_memory
+from run.memory import describe, fewest_that_fit, resolve_memory
 
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
@@ -66,7 +66,8 @@ def main() -> None:
     experiment = with_teacher(make_experiment(config, vocab_size=_VOCAB_SIZE.value))
     experiment = resolve_memory(experiment, topology.machine)
     result, epochs = estimate(experiment, topology, with_costs=_COSTS.value), experiment.train.epochs
-    for line in report_lines(config_name(_FLAGS), result):
+    fewest = fewest_that_fit(experiment, topology.machine) if result.fits is False else None
+    for line in report_lines(config_name(_FLAGS), result, fewest):
         print(line, flush=True)
     if epochs:
         print(f"  length of the run  train.epochs={epochs:g}: steps are known once train.main has read the corpus")
@@ -78,8 +79,11 @@ def main() -> None:
         sys.exit(1)
 
 
-def report_lines(config: str, plan: Estimate) -> Iterator[str]:
-    """Yields the lines that `python -m train.plan` prints for an estimate. config: name of the config."""
+def report_lines(config: str, plan: Estimate, fewest: int | None = None) -> Iterator[str]:
+    """Yields the lines that `python -m train.plan` prints for an estimate.
+
+    config: name of the config. fewest: `run.memory.fewest_that_fit` for a plan that does not fit.
+    """
     topology, chip = plan.topology, plan.topology.chip
     mesh = " x ".join(f"{axis} {size}" for axis, size in plan.mesh.items())
     method = "from shapes, not compiled"
@@ -91,6 +95,7 @@ def report_lines(config: str, plan: Estimate) -> Iterator[str]:
     yield f"{config} on {topology.name}: {devices}, mesh {mesh}; {method}"
     yield f"  parameters         {plan.num_params / 1e6:,.1f}M"
     yield "  attention          {} ({})".format(*plan.attention)
+    yield f"  precision          {plan.precision}"
     yield f"  recomputation      {plan.chosen or describe(plan.remat, plan.grad_accum_steps)}"
     yield f"  positions per step {plan.positions_per_step:,}"
     yield "  memory per device"
@@ -115,6 +120,8 @@ def report_lines(config: str, plan: Estimate) -> Iterator[str]:
         yield f"  fits               yes, with {(chip.usable_bytes - plan.total_bytes) / GIB:.2f} GiB free"
     else:
         yield f"  fits               no, {(plan.total_bytes - chip.usable_bytes) / GIB:.2f} GiB too much"
+        if fewest is not None and fewest > plan.grad_accum_steps:
+            yield f"  train.grad_accum_steps={fewest} is the smallest that fits, by the estimate from shapes"
         yield f"  {TRAINING_MEMORY}"
 
 
@@ -137,6 +144,7 @@ def report_fields(config: str, plan: Estimate) -> dict[str, Any]:
         "parameters": plan.num_params,
         "attention": kernel,
         "attention_reason": reason,
+        "precision": plan.precision,
         "remat": plan.remat,
         "microbatches": plan.grad_accum_steps,
         "chosen": plan.chosen or None,

@@ -18,6 +18,7 @@ from cluster.devices import CHIPS, Chip, has_tpu
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
 from experiment.optimizer import make_optimizer
+from models.config import ModelConfig
 from models.transformer import Params
 from plan.costs import Cost, costs
 from plan.hlo import collective_bytes
@@ -166,6 +167,7 @@ class Estimate:
     chosen: str  # how these two were chosen for the topology; "" if the config sets them
     mesh: dict[str, int]  # axis -> size
     attention: tuple[str, str]  # the kernel, and the reason for it
+    precision: str  # of the computation
     num_params: int
     positions_per_step: int
     parameter_bytes: int
@@ -241,6 +243,7 @@ def estimate(experiment: Experiment, topology: Topology, *, with_costs: bool = F
         chosen=experiment.chosen,
         mesh=dict(zip(sharding.AXES, shape, strict=True)),
         attention=attention,
+        precision=precision_of(experiment.model, topology.platform),
         num_params=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
         positions_per_step=sum(array.size for array in segments),
         parameter_bytes=parameters,
@@ -253,6 +256,13 @@ def estimate(experiment: Experiment, topology: Topology, *, with_costs: bool = F
         compiled=compiled,
         flops=experiment.train_step_flops,
     )
+
+
+def precision_of(model: ModelConfig, platform: str) -> str:
+    """The dtype of the computation, and what JAX makes of products in float32 on a TPU."""
+    if (model.dtype, platform, jax.config.jax_default_matmul_precision) != ("float32", "tpu", None):
+        return model.dtype
+    return "float32, but products in bfloat16, as is JAX's default on TPUs: JAX_DEFAULT_MATMUL_PRECISION=highest"
 
 
 def _compile(

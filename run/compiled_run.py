@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,7 +25,7 @@ from models.placement import placed, platform_of
 from models.transformer import Params
 from run import sharding
 from run.corpus import Corpora, open_corpora, resolve_epochs
-from run.sharding import constrain_rows, over_devices, per_device, per_part, splits_kernels, splits_rows
+from run.sharding import constrain_rows, over_devices, per_device, per_part, splits_rows
 from run.step import TrainState, init_state, make_eval_step, make_train_step
 from workdir.checkpoint import abstract
 
@@ -217,7 +216,7 @@ def on_mesh(step: Callable[..., Any], batch_sharding: NamedSharding) -> Callable
             per_device=functools.partial(per_device, mesh=mesh),
             over_devices=functools.partial(over_devices, mesh=mesh),
             platform=platform_of(mesh.devices.flat[0]),
-            splits_kernels=splits_kernels(mesh),
+            splits_kernels=mesh.shape["fsdp"] * mesh.shape["tensor"] > 1,
         ):
             return step(*args)
 
@@ -258,9 +257,8 @@ def check_mesh(experiment: Experiment, mesh: Mesh | AbstractMesh) -> None:
     config = experiment.train
     rows, steps = mesh.shape["data"] * mesh.shape["fsdp"], config.grad_accum_steps or 1  # 0: chosen before training
     if config.batch_size % (rows * steps):
-        fitting = math.gcd(config.batch_size // rows, steps) if not config.batch_size % rows else 0
         raise ConfigError(
             f"train.batch_size={config.batch_size} must be a multiple of {rows * steps}: "
             f"{rows} devices share its rows (mesh.data * mesh.fsdp), each in train.grad_accum_steps="
-            f"{steps} parts{f'; train.grad_accum_steps={fitting} divides them' if fitting else ''}"
+            f"{steps} parts{'' if config.batch_size % rows else '; train.grad_accum_steps=0 has the fewest that fit'}"
         )

@@ -31,9 +31,9 @@ from run import sharding
 from run.compiled_run import abstract_state, check_mesh
 from workdir.checkpoint import abstract
 
-# The least share that the estimate of a program's temporaries from shapes is of what a compiler needs. For
-# configs/bart.py:base, which has dropout, it is 0.56 on one TPU v5e. More microbatches than necessary cost little time,
-# but a program that does not fit ends the run.
+# The least share that the estimate of activations from shapes is of what a compiler needs. For configs/bart.py:base,
+# which has dropout, that of all temporaries was 0.56 on one TPU v5e when masks were saved. More microbatches than
+# necessary cost little time, but a program that does not fit ends the run. Gradients are arrays of known sizes.
 _ACCURACY = 0.5
 
 
@@ -77,6 +77,13 @@ def resolve_memory(experiment: Experiment, machine: Machine, *, saved: Mapping[s
     return _first_that_fits(experiment, machine, mesh, rows)
 
 
+def fewest_that_fit(experiment: Experiment, machine: Machine) -> int | None:
+    """Returns the smallest train.grad_accum_steps that fits `machine`, whatever the config sets; None if none does."""
+    train = dataclasses.replace(experiment.train, grad_accum_steps=0)
+    resolved = resolve_memory(dataclasses.replace(experiment, train=train), machine)
+    return None if len(resolved.warnings) > len(experiment.warnings) else resolved.train.grad_accum_steps
+
+
 def _first_that_fits(experiment: Experiment, machine: Machine, mesh: AbstractMesh, rows: int) -> Experiment:
     """Returns the first choice that fits the memory of a device; with a warning the last one if none fits.
 
@@ -93,10 +100,10 @@ def _first_that_fits(experiment: Experiment, machine: Machine, mesh: AbstractMes
         activations *= experiment.train.grad_accum_steps or 1  # of all rows of a device
         for steps in [experiment.train.grad_accum_steps] if experiment.train.grad_accum_steps else divisors:
             # A microbatch's gradients are added to those of the earlier ones, which takes their memory twice.
-            temporary = activations / steps + gradients * (1 if steps == 1 else 2)
-            sizes = f"about {(fixed + temporary) / GIB:.1f} of {machine.usable_bytes / GIB:.1f} GiB"
+            arrays = fixed + gradients * (1 if steps == 1 else 2)
+            sizes = f"about {(arrays + activations / steps) / GIB:.1f} of {machine.usable_bytes / GIB:.1f} GiB"
             chosen = _with_choice(experiment, remat, steps, f"chosen for {machine.name}: {sizes}")
-            if fixed + temporary / _ACCURACY <= machine.usable_bytes:
+            if arrays + activations / steps / _ACCURACY <= machine.usable_bytes:
                 return chosen
     warning = (
         f"a device may not have the memory for this run ({chosen.chosen}, the least that model.remat and "
@@ -199,12 +206,13 @@ def activation_bytes(experiment: Experiment, mesh: Mesh | AbstractMesh, platform
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     learner, of_logits = experiment.learner, 0
+    splits_kernels = mesh.shape["fsdp"] * mesh.shape["tensor"] > 1
     if learner.setup.teacher is not None:
         row = scored_length(learner.model, experiment.data.inputs_length, experiment.data.targets_length)
         positions = learner.num_logits(row)
         chunk = min(learner.setup.loss.chunk_size or positions, positions)
         of_logits = 4 * 4 * (experiment.train.batch_size // divisor) * chunk * learner.model.vocab_size
-    with placed(platform=platform, over_devices=_kernel_residuals, splits_kernels=sharding.splits_kernels(mesh)):
+    with placed(platform=platform, over_devices=_kernel_residuals, splits_kernels=splits_kernels):
         kept = kept_bytes(learner)
         if experiment.model.remat == "none":
             return kept + of_logits

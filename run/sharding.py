@@ -298,11 +298,6 @@ def splits_rows(mesh: Mesh | AbstractMesh) -> bool:
     return mesh.shape["data"] > 1 and 1 in (mesh.shape["fsdp"], mesh.shape["tensor"])
 
 
-def splits_kernels(mesh: Mesh | AbstractMesh) -> bool:
-    """Returns whether `mesh` splits the kernels of linear maps (RULES)."""
-    return mesh.shape["fsdp"] * mesh.shape["tensor"] > 1
-
-
 def row_axes(mesh: Mesh | AbstractMesh) -> tuple[Mesh | AbstractMesh, tuple[str, ...]]:
     """Returns the mesh of the current context, by default `mesh`, and its axes that split the rows.
 

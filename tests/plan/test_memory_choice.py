@@ -8,10 +8,11 @@ import jax
 import pytest
 from rich.console import Console
 
+from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from plan.estimate import Topology, estimate
 from run.compiled_run import make_run
-from run.memory import Machine, resolve_memory, this_machine
+from run.memory import Machine, fewest_that_fit, resolve_memory, this_machine
 from run.restore import load_experiment
 from tests.table import small_config
 from train import loop
@@ -38,13 +39,13 @@ def choice_of(experiment):
 
 @pytest.fixture(scope="module")
 def needed():
-    """The bytes that each choice needs, with a margin: a compiler's temporaries can be twice the estimate."""
+    """The bytes that each choice needs, with a margin: a compiler's activations can be twice the estimate."""
     found = {}
     for remat, steps in ORDER:
         fields = fields_of(model__remat=remat, train__grad_accum_steps=steps)
         plan = estimate(make_experiment(fields), Topology("cpu:1", 1, None, ()))
         gradients = plan.parameter_bytes * (2 if steps > 1 else 1)
-        found[remat, steps] = plan.state_bytes + plan.batch_bytes + (plan.activation_bytes + gradients) * 2
+        found[remat, steps] = plan.state_bytes + plan.batch_bytes + plan.activation_bytes * 2 + gradients
     return found
 
 
@@ -87,6 +88,22 @@ def test_a_field_that_the_config_sets_is_not_changed(needed):
     assert dots.model.remat == "dots" and dots.train.grad_accum_steps in (1, 2)
     whole = resolve_memory(make_experiment(fields_of(train__grad_accum_steps=1)), memory)
     assert whole.train.grad_accum_steps == 1 and whole.model.remat != "none"
+
+
+def test_the_fewest_microbatches_that_fit_are_named_whatever_the_config_sets(needed):
+    for steps in (1, 8):
+        experiment = make_experiment(fields_of(model__remat="none", train__grad_accum_steps=steps))
+        assert fewest_that_fit(experiment, machine(int(needed["none", 2]) + 1)) == 2
+        assert fewest_that_fit(experiment, machine(1000)) is None
+        assert fewest_that_fit(experiment, machine(2**40, devices=8)) == 1
+
+
+def test_microbatches_that_do_not_divide_the_rows_of_a_device_are_refused_with_the_value_that_chooses():
+    for devices, advice in ((4, "in train.grad_accum_steps=4 parts; train.grad_accum_steps=0 has the fewest that fit"),
+                            (3, "in train.grad_accum_steps=4 parts$")):  # fmt: skip
+        fields = fields_of(model__remat="none", train__grad_accum_steps=4)
+        with pytest.raises(ConfigError, match=f"^train.batch_size=8 must be a multiple of {4 * devices}: .*{advice}"):
+            estimate(make_experiment(fields), Topology(f"cpu:{devices}", devices, None, ()))
 
 
 def test_unknown_memory_has_a_fixed_choice_that_says_so():

@@ -105,6 +105,21 @@ def test_the_report_of_a_refusal_adds_up():
     assert any("total" in line and "18.000 GiB" in line for line in lines)
     assert any("available to programs" in line and "15.750 GiB of 16" in line for line in lines)
     assert not any("collectives" in line for line in lines)
+    named = list(report_lines("configs/some.py", dataclasses.replace(plan, compiled=refused), 4))
+    assert named[-2] == "  train.grad_accum_steps=4 is the smallest that fits, by the estimate from shapes"
+
+
+def test_a_float32_model_on_a_tpu_says_that_its_products_are_bfloat16():
+    shown = {}
+    for chip, precision in (("v5e", "float32"), ("v5e", "bfloat16"), ("h100", "float32")):
+        plan = estimate(
+            make_experiment(small_config("clm", "decoder_only") | {"precision": precision}),
+            Topology(f"{chip}:1", 1, CHIPS[chip], ()),
+        )
+        shown[chip, precision] = next(line for line in report_lines("c", plan) if line.startswith("  precision"))
+    assert shown["v5e", "float32"].startswith("  precision          float32, but products in bfloat16")
+    assert shown["v5e", "bfloat16"].split() == ["precision", "bfloat16"]
+    assert shown["h100", "float32"].split() == ["precision", "float32"]
 
 
 def test_roofline_is_the_slower_of_arithmetic_and_memory():

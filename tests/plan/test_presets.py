@@ -1,4 +1,5 @@
-"""Every preset fits a machine without overrides: those above base the machine that they are made for.
+"""Every preset fits a machine without overrides: those above base the machine that they are made for, and those that
+are sharded 64 chips of v5p too.
 
 Presets up to base, and those without a machine, fit one host with four TPUs v5e, and one H100.
 """
@@ -18,6 +19,7 @@ from tests.table import CONFIGS, presets_of
 pytestmark = pytest.mark.slow
 
 V5E_HOST = Topology("v5e:2x2", 4, CHIPS["v5e"], ())  # without a compiler
+V5P_CUBE = Topology("v5p:4x4x4", 64, CHIPS["v5p"], ())
 H100 = Topology("h100:1", 1, with_pool(CHIPS["h100"], 0.75), ())
 
 
@@ -40,7 +42,7 @@ def machine_of(size):
     """The topology of a size's machine, without a compiler: memory is estimated from shapes, as on a GPU."""
     name = machines.topology_of(size)
     if name == "v5p:4x4x4":
-        return Topology(name, 64, CHIPS["v5p"], ())
+        return V5P_CUBE
     topology = parse_topology(name)
     return Topology(name, topology.num_devices, with_pool(topology.chip, 0.75), ())
 
@@ -59,8 +61,14 @@ def assert_fits(experiment, topology):
 
 @pytest.mark.parametrize(("config", "preset"), PRESETS)
 def test_every_preset_above_base_fits_its_machine(config, preset):
-    topology = machine_of(preset.partition(",")[0])
-    assert_fits(resolve_memory(experiment_of(config, preset), topology.machine), topology)
+    experiment, own = experiment_of(config, preset), machine_of(preset.partition(",")[0])
+    is_sharded = experiment.mesh.fsdp == -1
+    assert is_sharded == (not experiment.train.grad_accum_steps) or experiment.model.remat == "auto"
+    on_cube = is_sharded and experiment.train.batch_size >= V5P_CUBE.num_devices  # a device has a row or more
+    for topology in (own, V5P_CUBE) if on_cube else (own,):
+        resolved = resolve_memory(experiment, topology.machine)
+        assert resolved.warnings == experiment.warnings
+        assert_fits(resolved, topology)
 
 
 @pytest.mark.parametrize(("config", "preset"), SMALL_PRESETS)

@@ -5,8 +5,8 @@ import types
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
-from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 from configs.base import get_config
@@ -14,9 +14,10 @@ from contract.errors import ConfigError
 from experiment.config import MeshConfig
 from models.config import ModelConfig
 from models.parameters import leaf_name
-from models.placement import placed
+from models.placement import placed, splits_kernels
 from models.transformer import init_params
-from run.sharding import AXES, local_rows, make_mesh, mesh_shape, order_devices, shardings, splits_kernels
+from run.compiled_run import on_mesh
+from run.sharding import AXES, local_rows, make_mesh, mesh_shape, order_devices, shardings
 from tests.experiment.test_optimizer import optimizer
 from tests.models import tiny
 
@@ -103,7 +104,8 @@ def test_projections_are_joined_only_where_no_axis_splits_their_kernels(sizes, j
     """The TPU compiler adds up the gradient of joined kernels whole: tests/tpu has the bytes of its collectives."""
     config = tiny.config(architecture="encoder_only", positions="none", mlp="gelu")
     batch = tiny.rows("encoder", [[1] * 5], [[3] * 5])
-    with placed(splits_kernels=splits_kernels(AbstractMesh(sizes, AXES))):
+    mesh = types.SimpleNamespace(shape=dict(zip(AXES, sizes, strict=True)), devices=np.array(jax.devices()[:1]))
+    with placed(splits_kernels=on_mesh(splits_kernels, types.SimpleNamespace(mesh=mesh))()):
         program = str(jax.make_jaxpr(lambda params: tiny.apply(config, params, batch))(tiny.params(config)))
     assert ("concatenate" in program) == joined
     assert program.count("dot_general") == (7 if joined else 9)  # projections, scores, values, out, wi, wo, logits
