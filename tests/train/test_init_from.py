@@ -106,7 +106,11 @@ def test_the_embeddings_that_the_generator_gets_are_not_named_as_new(corpus, tmp
     [
         (
             {"model__d_ff": 56},
-            r"train.init_from=.*mlp/wi_0/kernel is float32\[2, 32, 48\] in that run and .*56\] here,",
+            r"train.init_from=.*: model.d_ff=56 must be a multiple of 48, the number there",
+        ),
+        (
+            {"model__qk_norm": True},
+            r"train.init_from=.*self_attention/key_norm/scale is missing in that run and float32\[2, 16\] here,",
         ),
         (
             {"name": "prefix_lm", "architecture": "encoder_decoder"},
