@@ -42,7 +42,7 @@ _CHIPS = (
     Chip("v5e", 197e12, 16 * GIB, 819e9, 256 * 2**20),
     Chip("v5p", 459e12, 96 * GIB, 2765e9, 266 * 2**20),  # 95 GB in the data sheet; programs can use 95.74 GiB
     Chip("v6e", 918e12, 32 * GIB, 1640e9, 768 * 2**20),
-    Chip("tpu7x", 2307e12 / 2, 96 * GIB, 7380e9 / 2),  # a chip is two devices
+    Chip("tpu7x", 2307e12 / 2, 96 * GIB, 7380e9 / 2, 1280 * 2**20),  # a chip is two devices
     Chip("gb200", 2500e12, 186 * 10**9, 8000e9),
     Chip("b200", 2250e12, 180 * 10**9, 8000e9),
     Chip("gh200-144gb", 990e12, 144 * 10**9, 4900e9),

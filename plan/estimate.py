@@ -27,7 +27,8 @@ from run.compiled_run import abstract_state, attention_of, check_mesh, compiled_
 from run.memory import Machine, abstract_batch, abstract_frozen, activation_bytes, device_bytes
 from run.step import TrainState
 
-_TPU_DIMENSIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
+_TPU_DIMENSIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2, "tpu7x": 3}
+_DEVICES_OF_A_CHIP = {"tpu7x": 2}  # in cluster.devices.CHIPS
 _PLATFORMS = {
     "hopper": ("gh200-144gb", "gh200", "h100", "h200"),
     "cuda": ("gb200", "b200", "a100", "a100-40gb", "l4"),
@@ -93,7 +94,8 @@ def parse_topology(name: str) -> Topology:
     if len(sizes) == _TPU_DIMENSIONS.get(kind):
         num_slices = int(slices or 1)
         devices = _tpu_devices(f"{kind}:{size}", math.prod(sizes), num_slices)
-        share = num_slices * math.prod(sizes) / len(devices)  # below 1 if a chip has two devices
+        # Below 1 if a chip has two devices here and one in CHIPS, as v4.
+        share = num_slices * math.prod(sizes) * _DEVICES_OF_A_CHIP.get(kind, 1) / len(devices)
         whole = {field: getattr(CHIPS[kind], field) for field in _OF_A_CHIP}
         part = {field: type(value)(value * share) for field, value in whole.items()}
         return Topology(name, len(devices), dataclasses.replace(CHIPS[kind], **part), tuple(devices))
@@ -101,8 +103,8 @@ def parse_topology(name: str) -> Topology:
         chip = CHIPS.get(kind)
         return Topology(name, sizes[0], chip and with_pool(chip, pool_share()), ())
     raise ConfigError(
-        f"--topology={name} is unknown: use v5e:AxB, v6e:AxB, v4:AxBxC or v5p:AxBxC (chips along each side; "
-        f"v5e:AxB:N for N slices), {', '.join(chip + ':N' for chip in _GPUS)}, gpu:N or cpu:N"
+        f"--topology={name} is unknown: use v5e:AxB, v6e:AxB, v4:AxBxC, v5p:AxBxC or tpu7x:AxBxC (chips along each "
+        f"side; v5e:AxB:N for N slices), {', '.join(chip + ':N' for chip in _GPUS)}, gpu:N or cpu:N"
     )
 
 

@@ -8,6 +8,7 @@ import importlib
 import jax
 import pytest
 
+from cluster.devices import GIB, chip_of
 from experiment.experiment import make_experiment
 from plan.estimate import estimate, parse_topology
 from tests.table import CONFIGS, small_config
@@ -78,3 +79,31 @@ def test_gradients_alone_cross_the_network_between_slices():
     assert plan.topology.num_slices == 2 and plan.topology.num_devices == 8
     # Each device exchanges its shard of the gradients, and a few scalars of the loss.
     assert plan.parameter_bytes <= plan.compiled.collectives["between-slices"] < 1.1 * plan.parameter_bytes
+
+
+@pytest.mark.parametrize(("name", "gib"), [("tpu7x:2x2x1", 94.75), ("v4:2x2x1", 15.25)])
+def test_a_chip_of_two_devices(name, gib):
+    """What the compiler refuses more than: "exceeds available HBM (94.75G)"."""
+    topology = parse_topology(name)
+    assert topology.num_devices == len(topology.devices) == 8 and topology.platform == "tpu"
+    assert topology.chip.usable_bytes == gib * GIB
+    assert chip_of(topology.devices[0].device_kind).name == topology.chip.name
+
+
+def test_a_step_compiles_for_a_chip_of_two_devices():
+    plan = estimate(make_experiment(small_config("clm", "decoder_only")), parse_topology("tpu7x:2x2x1"))
+    assert not plan.compiled.refused and plan.fits and plan.mesh["data"] == 8
+
+
+def test_the_costs_of_a_step():
+    """Two layers of width 512, and 4 rows of 256: matrices of 9.4M parameters, which the step reads and updates."""
+    fields = small_config("clm", "decoder_only", train__batch_size=4)
+    fields["model"] |= {"d_model": 512, "d_ff": 1024, "num_heads": 4, "num_kv_heads": 4, "head_dim": 128}
+    fields["data"] |= {"inputs_length": 256, "targets_length": 256}
+    plan = estimate(make_experiment(fields), parse_topology("v5e:1x1"), with_costs=True)
+    found = plan.compiled.costs
+    chip = plan.topology.chip
+    # v5e: 197 TFLOP/s at 1.5 GHz are 131,000 FLOPs a cycle, and these products, of float32, are far from that.
+    assert found["matrix products"].cycles > plan.flops / chip.peak_flops * 1.5e9
+    assert sum(cost.bytes for cost in found.values()) >= 2 * plan.state_bytes
+    assert all(0 <= cost.padding_bytes <= cost.bytes for cost in found.values())
