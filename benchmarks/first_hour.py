@@ -2,7 +2,7 @@
 
 Runs other benchmarks in this order, each in a process of its own: attention kernels against XLA's, single operations,
 the steps of T5 base, BERT base and a decoder of 1.08B parameters, the pipeline, a checkpoint of T5 base, and a run that
-is killed and continued. On a CPU the same commands have tiny sizes, and take about two minutes.
+is killed and continued. On a CPU the same commands have tiny sizes, and take a few minutes.
 
 FILE is one JSON object: the device, and each figure beside its bound, with the whole line of its benchmark. It is
 written after each part. A part that fails, lacks memory or has no time left is a line in it, and the others go on.
@@ -84,7 +84,7 @@ def step_part(name: str, device: dict[str, Any], peer: str) -> Part:
 
 
 def parts(device: dict[str, Any]) -> list[Part]:
-    """Returns the parts of an hour on the device, or of two minutes on a CPU."""
+    """Returns the parts of an hour on the device, or of a few minutes on a CPU."""
     tiny = device["platform"] == "cpu"
     small = ("--rows=2", "--length=32", "--d_model=32", "--heads=2", "--d_ff=32", "--vocab_size=512") if tiny else ()
     operations = ("queries_keys_values", "gated_maps", "cross_entropy")
