@@ -36,7 +36,7 @@ CODE = {
     "learners": 823,
     "models": 1_623,
     "objectives": 3_869,
-    "plan": 631,
+    "plan": 632,
     "run": 1_313,
     "show": 961,
     "studies": 3_021,
