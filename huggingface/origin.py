@@ -23,11 +23,16 @@ from workdir.run_config import flatten, missing_sections
 from workdir.workdir import Workdir
 
 # Fields of config.model that a run chooses for itself: they are of its machine and of its training.
-_OF_THE_RUN = ("attention", "remat", "scan_unroll", "dropout_rate", "dropout_broadcast_positions")
-# Fields of config.model that may differ from the model's, because train/conversions.py has a rule for them.
+_OF_THE_RUN = (
+    *("attention", "remat", "scan_unroll", "dropout_rate", "dropout_broadcast_positions"),
+    *("parameterization", "base_d_model", "base_num_layers"),
+)
+# Fields of config.model that may differ from the model's, because train/conversions.py has a rule for them, or because
+# new arrays alone have them.
 CONVERTIBLE = (
     *("architecture", "merged_attention", "continuous_positions", "num_layers", "max_length", "rope_theta"),
     *("vocab_size", "d_model", "num_heads", "num_kv_heads", "d_ff", "embedding_size"),
+    *("initializer", "initializer_range"),
 )
 
 

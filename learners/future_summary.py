@@ -41,7 +41,7 @@ class FutureSummaryLearner(Learner):
     def init_params(self, key: Array) -> Params:
         transformer_key, head_key = jax.random.split(key)
         shape = self.model.d_model, self.model.vocab_size
-        kernel = initializers.matrix(self.model)(head_key, shape, jnp.float32)
+        kernel = initializers.output_table(self.model)(head_key, shape, jnp.float32)
         return {
             "transformer": init_params(self.model, transformer_key),
             "summary_head": {"logits_dense": {"kernel": kernel}},

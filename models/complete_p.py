@@ -13,6 +13,8 @@ from models.initializers import depth_ratio, width_ratio
 from models.parameters import stacks_layers
 
 _BRANCH_OUTPUTS = ("attention/out/", "mlp/wo/")  # what is added to the residual stream
+# What gives logits, of tokens, of classes or of replaced tokens (models/initializers.py, `output_table`).
+_OUTPUTS = ("logits_dense/", "prediction_head/bias", "classes_dense/", "discriminator_head/logits/")
 
 
 class Factors(NamedTuple):
@@ -29,9 +31,9 @@ def factors(config: ModelConfig, name: str) -> Factors:
     as in table 1, where the factors of the learning rate and of the decay cancel.
     """
     width, depth = width_ratio(config), depth_ratio(config)
-    is_kernel, in_branch = name.endswith("/kernel"), stacks_layers(name)
-    step, eps = 1 / width if is_kernel else 1.0, 1 / width
-    if "logits_dense" in name:
+    has_width_inputs = name.endswith("/kernel") and "offset_projection/" not in name  # whose inputs are head_dim
+    step, eps, in_branch = 1 / width if has_width_inputs else 1.0, 1 / width, stacks_layers(name)
+    if any(part in name for part in _OUTPUTS):
         eps = 1.0
     elif in_branch:
         is_output = any(part in name for part in _BRANCH_OUTPUTS)

@@ -37,7 +37,7 @@ class Classifier(nnx.Module):
             num_classes,
             dtype=config.dtype,
             preferred_element_type="float32",
-            kernel_init=initializers.matrix(config),
+            kernel_init=initializers.output_table(config),
             rngs=rngs,
         )
 
@@ -67,16 +67,15 @@ class DiscriminatorHead(nnx.Module):
     """A dense layer, the activation of model.mlp, and a dense layer with one output."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
-        init = initializers.matrix(config)
         self.activation = activation(config)
-        self.dense = Linear(config, config.d_model, config.d_model, init, rngs=rngs)
+        self.dense = Linear(config, config.d_model, config.d_model, initializers.matrix(config), rngs=rngs)
         self.logits = nnx.Linear(
             config.d_model,
             1,
             use_bias=config.use_bias,
             dtype=config.dtype,
             preferred_element_type="float32",
-            kernel_init=init,
+            kernel_init=initializers.output_table(config),
             rngs=rngs,
         )
 

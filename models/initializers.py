@@ -68,7 +68,7 @@ def relative_bias(config: ModelConfig) -> Initializer:
 
 
 def output_table(config: ModelConfig) -> Initializer:
-    """The table of logits that is not the input table: as `matrix`, and by width_ratio."""
+    """The kernels of logits, of tokens, classes or replaced tokens: as `matrix`, and by width_ratio."""
     return _t5_or_normal(config, _truncated_normal(1 / width_ratio(config)))
 
 

@@ -32,7 +32,7 @@ CODE = {
     "experiment": 1_093,
     "files": 320,
     "generate": 995,
-    "huggingface": 2_006,
+    "huggingface": 2_010,
     "learners": 823,
     "models": 1_623,
     "objectives": 3_869,

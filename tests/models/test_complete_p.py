@@ -49,6 +49,12 @@ def test_factors_of_four_times_the_width_and_eight_times_the_depth():
         "transformer/decoder/layers/mlp/wo/bias": (1 / 8, 1 / 4),
         "transformer/decoder/final_norm/scale": (1, 1 / 4),
         "transformer/logits_dense/kernel": (1 / 4, 1),
+        "summary_head/logits_dense/kernel": (1 / 4, 1),
+        "classifier/classes_dense/kernel": (1 / 4, 1),
+        "classifier/classes_dense/bias": (1, 1),
+        "discriminator_head/logits/kernel": (1 / 4, 1),
+        "transformer/prediction_head/bias": (1, 1),
+        "transformer/target_positions/offset_projection/kernel": (1, 1 / 4),  # from head_dim, which stays
     }
     assert {name: tuple(factors(config, name)) for name in expected} == expected
 
@@ -67,6 +73,29 @@ def test_initial_kernels_have_the_standard_deviations_of_the_table():
     for name, kernel in found.items():
         size = 1 if name != "query" or not scaled else 1 / 4
         np.testing.assert_allclose(np.std(kernel) * size * 128**0.5, 1, rtol=0.02, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "head", "module"),
+    [
+        ("future_summary", "decoder_only", "summary_head", "logits_dense"),
+        ("classification", "encoder_only", "classifier", "classes_dense"),
+        ("nsp", "encoder_only", "pair_classifier", "classes_dense"),
+        ("electra", "encoder_only", "discriminator_head", "logits"),
+    ],
+)
+def test_all_logits_start_as_those_of_the_table(name, architecture, head, module):
+    """With kernels of the standard deviation of the base, divided by the width's ratio."""
+    sizes = dict(d_model=128, num_heads=8, num_kv_heads=8, norm_position="pre", tie_embeddings=False)
+    overrides = COMPLETE | {f"model__{field}": value for field, value in sizes.items()}
+    if name == "electra":
+        overrides["objective__generator_size"] = 1.0
+    kernels = []
+    for parameterization in PARAMETERIZATIONS:
+        overrides["model__parameterization"] = parameterization
+        experiment = make_experiment(small_config(name, architecture, **overrides))
+        kernels.append(experiment.learner.init_params(jax.random.key(0))[head][module]["kernel"])
+    np.testing.assert_allclose(kernels[0] * 4**0.5, kernels[1], rtol=1e-5)
 
 
 def test_a_model_of_the_base_is_the_standard_one_bit_for_bit():
