@@ -31,7 +31,8 @@ def get_study():
         },
         budget=raw_tokens(600_000),
         measures={"loss": heldout_loss()},
-        overrides=common.SHORT_RUNS | {"optimizer.name": "adamw", "optimizer.warmup_steps": 20},
+        overrides=common.SHORT_RUNS
+        | {"model.initializer": "t5", "optimizer.name": "adamw", "optimizer.warmup_steps": 20},
         sweep={"optimizer.learning_rate": (1e-3, 2e-3, 4e-3, 8e-3, 16e-3)},
         seeds=3,
     )
