@@ -26,7 +26,7 @@ FOLDER = pathlib.Path(__file__).parents[2] / "configs" / "studies"
 NAMES = {path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("[!_]*.py")}
 STUDIES = sorted(NAMES - {"base", "common", "english", "gym/common"})
 # Studies whose variants have different numbers of parameters on purpose, as their notes say.
-DIFFERENT_SIZES = {"architectures_t5", "mtp", "scaling"}
+DIFFERENT_SIZES = {"architectures_t5", "complete_p", "mtp", "scaling"}
 # Probes whose texts are files of their own: labelled texts, pairs, and instances of the gym.
 OF_FILES = ("exact_match", "linear", "minimal_pairs")
 
