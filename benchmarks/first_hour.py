@@ -4,7 +4,7 @@ Runs other benchmarks in this order, each in a process of its own: attention ker
 the steps of T5 base, BERT base and a decoder of 1.08B parameters, the pipeline, a checkpoint of T5 base, and a run that
 is killed and continued. On a CPU the same commands have tiny sizes, and take a few minutes.
 
-FILE is one JSON object: the device, and each figure beside its bound, with the whole line of its benchmark. It is
+FILE is one JSON object: the device, and each figure with its bound and the whole line of its benchmark. It is
 written after each part. A part that fails, lacks memory or has no time left is a line in it, and the others go on.
 Standard output is a table for BENCHMARKS.md.
 

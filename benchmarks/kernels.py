@@ -15,6 +15,7 @@ import optax
 from absl import flags
 
 from benchmarks import shapes
+from benchmarks.measuring import define_sizes
 from benchmarks.step import full_batch
 from command.flags import parse_flags, run_command
 from experiment.experiment import Experiment, make_experiment
@@ -26,11 +27,7 @@ from run.compiled_run import attention_of, on_mesh
 
 _FLAGS = flags.FlagValues()
 _SIZES = {"rows": 8, "length": 512, "d_model": 768, "layers": 2, "heads": 12, "d_ff": 2048, "vocab_size": 512}
-for _name, _default in _SIZES.items():
-    flags.DEFINE_integer(_name, _default, "Size.", lower_bound=1, flag_values=_FLAGS)
-_PRECISION = flags.DEFINE_enum(
-    "precision", "bfloat16", ["bfloat16", "float16", "float32"], "Dtype of the computation.", _FLAGS
-)
+_PRECISION = define_sizes(_SIZES, _FLAGS)
 
 
 def make_shape(architecture: str, attention: str, precision: str) -> Experiment:

@@ -21,6 +21,14 @@ from contract.errors import ConfigError
 _NOT_EXPERIMENTS = {"base", "architectures", "machines", "recipes", "sizes"}
 
 
+def define_sizes(sizes: Mapping[str, int], flag_values: flags.FlagValues) -> flags.FlagHolder[str]:
+    """Defines a flag for each of `sizes`, name -> default, and --precision, whose holder it returns."""
+    for name, default in sizes.items():
+        flags.DEFINE_integer(name, default, "Size.", lower_bound=1, flag_values=flag_values)
+    precisions = ["bfloat16", "float16", "float32"]
+    return flags.DEFINE_enum("precision", "bfloat16", precisions, "Dtype of the computation.", flag_values)
+
+
 def named_config(name: str, default_preset: str) -> ConfigDict:
     """Returns the config of `name`, a file of configs/ with or without ":preset".
 

@@ -37,7 +37,7 @@ from absl import flags
 from flax import nnx
 from jax.sharding import SingleDeviceSharding
 
-from benchmarks.measuring import alternating_seconds
+from benchmarks.measuring import alternating_seconds, define_sizes
 from command.flags import parse_flags, run_command
 from configs.base import get_config
 from contract.errors import ConfigError
@@ -51,11 +51,7 @@ from plan.estimate import parse_topology
 
 _FLAGS = flags.FlagValues()
 _SIZES = {"rows": 32, "length": 512, "d_model": 768, "heads": 12, "d_ff": 2048, "vocab_size": 32128, "runs": 20}
-for _name, _default in _SIZES.items():
-    flags.DEFINE_integer(_name, _default, "Size.", lower_bound=1, flag_values=_FLAGS)
-_PRECISION = flags.DEFINE_enum(
-    "precision", "bfloat16", ["bfloat16", "float16", "float32"], "Dtype of the computation.", _FLAGS
-)
+_PRECISION = define_sizes(_SIZES, _FLAGS)
 _TOPOLOGY = flags.DEFINE_string("topology", "", "Compile for one TPU chip, as v5e:1x1, instead of running.", _FLAGS)
 
 Forms = tuple[dict[str, Callable[..., Any]], tuple[Any, ...]]  # the two forms, and the arguments of both

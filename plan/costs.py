@@ -21,7 +21,7 @@ KINDS = {
     "scanned arrays": "reads and writes of one layer's part: saved residuals, parameters and gradients",
     "zero fills": "arrays of one value",
     "copies": "and changes of layout",
-    "transfers": "to and from a chip's own memory (VMEM), beside other work: without an estimate of cycles",
+    "transfers": "to and from a chip's own memory (VMEM), during other operations: without an estimate of cycles",
     "other": "norms, activations, losses, the optimizer",
 }
 _INSTRUCTION = re.compile(r"^\s*(ROOT )?%?([\w.-]+) = (.*?) ([a-z][\w-]*)\((.*)$")

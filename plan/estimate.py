@@ -151,7 +151,7 @@ class Compiled:
     result_bytes: int = 0  # results that are not written over arguments
     code_bytes: int = 0  # the program
     collectives: dict[str, int] | None = None  # kind -> bytes per step; None if jaxlib cannot read the program
-    costs: dict[str, Cost] | None = None  # kind -> estimated cycles and bytes (plan/costs.py), if asked for
+    costs: dict[str, Cost] | None = None  # kind -> estimated cycles and bytes (plan/costs.py); None: not computed
 
     @property
     def total_bytes(self) -> int:
