@@ -16,6 +16,7 @@ from objectives.future_summary import FutureSummary
 from objectives.glm import GLM
 from objectives.iid_denoising import IIDDenoising
 from objectives.masked_diffusion import MaskedDiffusion, ResponseDiffusion
+from objectives.masked_inputs import MaskedInputs
 from objectives.mass import MASS
 from objectives.mixture import Mixture
 from objectives.mlm import MLM
@@ -47,6 +48,7 @@ OBJECTIVES = {
     "glm": GLM,
     "iid_denoising": IIDDenoising,
     "masked_diffusion": MaskedDiffusion,
+    "masked_inputs": MaskedInputs,
     "mass": MASS,
     "mixture": Mixture,
     "mlm": MLM,

@@ -66,11 +66,8 @@ class MLM(Objective):
     def check(self, field):
         super().check(field)
         check_shown_rates(field, self.mask_token_rate, self.random_token_rate)
-        if self.mask_count == "uniform" and self.mask_rate > 0.5:
-            raise ConfigError(
-                f"{field}.mask_rate={self.mask_rate} must be 0.5 or less with {field}.mask_count='uniform', whose "
-                "rates go up to twice this number"
-            )
+        if self.mask_count == "uniform":
+            check_uniform_rate(field, self.mask_rate)
         if not 0 < sum(self.ngram_weights) < float("inf"):
             raise ConfigError(
                 f"{field}.ngram_weights={self.ngram_weights} must hold weights of 1, 2, ... units, at least one "
@@ -161,6 +158,18 @@ def check_shown_rates(field: str, mask_rate: float, random_rate: float) -> None:
         raise ConfigError(
             f"{field}.mask_token_rate={mask_rate} and {field}.random_token_rate={random_rate} add up to more than 1; "
             "the rest of the selected tokens is kept, so lower one"
+        )
+
+
+def check_uniform_rate(field: str, mask_rate: float) -> None:
+    """Raises ConfigError if rates that are uniform from 0 to twice `mask_rate` may be above 1.
+
+    field: the config field of the objective, for messages.
+    """
+    if mask_rate > 0.5:
+        raise ConfigError(
+            f"{field}.mask_rate={mask_rate} must be 0.5 or less with {field}.mask_count='uniform', whose rates go up "
+            "to twice this number"
         )
 
 

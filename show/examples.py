@@ -107,7 +107,10 @@ def examples_of(chunk: Chunk, vocab: Vocab) -> Examples:
         if "decoder" in present:
             targets = sequences("decoder", "target_tokens", present["decoder"])
     else:
-        stack, place = "decoder", in_place(batch)
+        stack, place, source = "decoder", in_place(batch), batch["example_source"]
+        # A denoiser that hides tokens of causal rows may hide none in some of them.
+        hides = place & ~batch["decoder_bidirectional_mask"]
+        place |= present["decoder"] & np.isin(source, source[hides])
         is_in_place = count("decoder", place) > 0
         batch = batch | {"decoder_shown_tokens": shown_tokens(batch, vocab)}
         inputs = sequences("decoder", "shown_tokens", present["decoder"] & (place | ~scored["decoder"]))

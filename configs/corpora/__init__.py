@@ -23,6 +23,7 @@ from configs import (
     hybrid,
     iid_denoising,
     masked_diffusion,
+    masked_inputs,
     mass,
     mlm,
     multi_token_prediction,
@@ -44,8 +45,8 @@ from configs import (
 # The configs that read plain text.
 MODULES = (
     bart, block_diffusion, clm, clm_then_mlm, deshuffling, electra, fim, future_summary, glm, hybrid, iid_denoising,
-    masked_diffusion, mass, mlm, multi_token_prediction, next_latent, nsp, pegasus, prefix_lm, reverse, sigma_gpt,
-    simcse, sop, span_corruption, ul2, ul2_baselines, ul2r, unilm,
+    masked_diffusion, masked_inputs, mass, mlm, multi_token_prediction, next_latent, nsp, pegasus, prefix_lm, reverse,
+    sigma_gpt, simcse, sop, span_corruption, ul2, ul2_baselines, ul2r, unilm,
 )  # fmt: skip
 EXPERIMENTS = {module.__name__.removeprefix("configs."): module for module in MODULES}
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from show.examples import examples_of, measure
+from show.examples import Chunk, examples_of, measure
 from show.statistics import Statistic, Totals, compare, notes
 from tests.show.batches import encoder_decoder_chunk
+from tests.table import random_windows, small_experiment
 
 
 def totals_of(experiment, chunks):
@@ -50,3 +51,17 @@ def test_notes_explain_short_spans_and_examples_without_scored_tokens(ul2):
     short = "x3: an example hides 22 tokens, too few for spans of 64, which need longer rows"
     assert notes(table, totals) == [short, "1 of 1 examples have no scored token"]
     assert notes(table, totals, scores_on_device=True) == [short]
+
+
+def test_causal_rows_that_hide_nothing_count_as_the_others_of_their_denoiser():
+    """Of three tokens two are read; a third of the rows hides neither. The last token is always shown as a mask."""
+    experiment = small_experiment("masked_inputs:uniform", "decoder_only")
+    windows = random_windows(experiment, 64, same_keys=False)
+    windows = windows._replace(lengths=np.full(64, 3), tokens=windows.tokens[:, :3])
+    chunk = Chunk(windows, experiment.collate(windows, 64))
+    hidden = experiment.denoisers[0].objective.hidden_mask(*windows[:2], windows.keys, experiment.vocab)
+    hides = hidden.any(axis=1)
+    assert 5 < (~hides).sum() < 40
+    measured = compare(totals_of(experiment, [chunk]), experiment, np.ones(1))["masked_inputs"]
+    assert measured["selected"].measured == 1.0
+    assert measured["masked"].measured == (hidden.sum() + hides.sum()) / 192
