@@ -487,8 +487,9 @@ def assert_no_prediction_depends_on_its_token(experiment):
 
     Where the objective hides the changed token, the inputs must stay the same. Where the inputs show a token that is
     predicted nevertheless (full targets such as BART's; tokens that MLM keeps), the row gets the inputs of the first
-    batch, unless it is read causally. Then, wherever a scored target changed, the logits must stay the same to the last bit; where targets repeat
-    tokens (Objective.repeats_targets), at the first place of the token, and not at all later ones.
+    batch, unless it is read causally. Then, wherever a scored target changed, the logits must stay the same to the last
+    bit; where targets repeat tokens (Objective.repeats_targets), at the first place of the token, and not at all later
+    ones.
     """
     vocab, collate = experiment.vocab, experiment.collate
     # An objective may read "others" or permute the text for some random draws only.
