@@ -239,10 +239,13 @@ def summarize_floor(value: float | Values) -> Summary:
 
 
 def is_own(study: Study, measure: str) -> bool:
-    """Returns whether each run is scored on its own objective and the objectives of the measured variants differ."""
+    """Returns whether each run is scored on its own objective and the objectives of the measured variants differ.
+
+    Bits per byte of one name are those of the same text (Objective.byte_metric), so False for these.
+    """
     fields = study.measures[measure]
     is_of_run = fields["kind"] == "heldout" and not fields["config"]
-    return is_of_run and objectives_differ(study, study.measured(measure))
+    return is_of_run and not fields["metric"].endswith("bits_per_byte") and objectives_differ(study, study.measured(measure))
 
 
 def objectives_differ(study: Study, variants: Iterable[str]) -> bool:

@@ -193,6 +193,17 @@ def test_own_losses_of_different_objectives_are_not_compared(other, differ):
     assert count_families(results.study) == 1 - differ
 
 
+def test_bits_per_byte_of_different_objectives_are_compared():
+    results = make_results(
+        {"bits": {"a": [1.0, 1.1, 1.3], "b": [0.5, 0.6, 0.8]}},
+        measures={"bits": heldout_loss(metric="bits_per_byte")},
+        variants={"a": variant(config="configs/clm.py"), "b": variant(config="configs/masked_diffusion.py")},
+    )
+    assert objectives_differ(results.study, ["a", "b"]) and count_families(results.study) == 1
+    [measure] = analyse(results)
+    assert not measure.is_own and measure.kind(measure.to_baseline["b"]) == "better"
+
+
 def test_families_are_measures_and_published_pairs_without_the_baseline():
     values = {"loss": VALUES, "more": VALUES}
     alone, both = (
