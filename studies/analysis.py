@@ -244,8 +244,9 @@ def is_own(study: Study, measure: str) -> bool:
     Bits per byte of one name are those of the same text (Objective.byte_metric), so False for these.
     """
     fields = study.measures[measure]
-    is_of_run = fields["kind"] == "heldout" and not fields["config"]
-    return is_of_run and not fields["metric"].endswith("bits_per_byte") and objectives_differ(study, study.measured(measure))
+    if fields["kind"] != "heldout" or fields["config"] or fields["metric"].endswith("bits_per_byte"):
+        return False
+    return objectives_differ(study, study.measured(measure))
 
 
 def objectives_differ(study: Study, variants: Iterable[str]) -> bool:

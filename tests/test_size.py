@@ -39,7 +39,7 @@ CODE = {
     "plan": 632,
     "run": 1_313,
     "show": 963,
-    "studies": 3_021,
+    "studies": 3_022,
     "train": 998,
     "workdir": 856,
 }
