@@ -10,7 +10,7 @@ r"""Is CLM or masked diffusion better on little text, and what do dropout, weigh
 
 A decoder of 0.35M parameters reads a million tokens of English (configs/studies/english.py, which says how its files
 are made). The folders differ in how much text these tokens are: 800 documents have about 1,060,000 tokens, 100 have
-100,000 and 12 have 10,000, so they are read about 1, 10 and 100 times. All folders hold out the same 600 documents.
+100,000 and 12 have 11,000, so they are read about 1, 10 and 90 times. All folders hold out the same 600 documents.
 
   clm                 configs/clm.py
   clm_dropout         with dropout of 0.1
