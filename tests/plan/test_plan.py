@@ -9,12 +9,14 @@ import pytest
 
 from cluster.devices import CHIPS, GIB
 from command.flags import TRAINING_MEMORY, run_command
+from configs import ul2
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from plan import __main__ as command
 from plan.__main__ import report_fields, report_lines
 from plan.costs import Cost
 from plan.estimate import Compiled, Topology, _bytes_needed, _text, estimate, parse_topology, pool_share
+from run.memory import Machine, resolve_memory
 from tests.in_process import run_here
 from tests.table import small_config
 from tests.train.subprocesses import run_main
@@ -60,6 +62,30 @@ def test_a_fused_kernel_keeps_its_inputs_and_its_result_and_no_scores():
     assert any("attention          cudnn (" in line for line in report_lines("configs/some.py", fused))
     with pytest.raises(ConfigError, match=r"^model.attention='cudnn' must be .*: cudnn needs an NVIDIA"):
         plan_of(CHIPS["v5e"], model__attention="cudnn")
+
+
+def test_a_tpu_keeps_what_a_kernel_reads_and_writes_in_tiles_of_128_lanes():
+    """2 layers of 2 heads, 4 rows of 512, 1 per chip: per layer q, k, v and the kernel's own copy of its result."""
+
+    def activations(chip, head_dim):
+        fields = small_config("clm", "decoder_only", data__inputs_length=512, model__positions="rope")
+        fields["train"]["batch_size"] = 4
+        fields["model"] |= {"head_dim": head_dim, "num_heads": 2, "num_kv_heads": 2}
+        fields["precision"] = "bfloat16"
+        return estimate(make_experiment(fields), Topology("some:4", 4, CHIPS[chip], ())).activation_bytes
+
+    array = 2 * 2 * 512 * 2  # bytes of a head's feature in bfloat16, of both layers and heads
+    for head_dim, padding in ((128, 0), (64, 3 * 64 + 64)):
+        mask = activations("h100", head_dim) - activations("v5e", head_dim) + array * (head_dim + padding)
+        assert abs(mask) < 2**20
+
+
+def test_one_v5e_has_microbatches_of_ul2_base_that_the_compiler_fits():
+    """16: with 8 the TPU compiler needs 16.5 of 15.8 GiB (libtpu 0.0.42.1, jax 0.10.2)."""
+    config = ul2.get_config("base").to_dict()
+    machine = Machine("TPU v5 lite", "tpu", 1, CHIPS["v5e"].usable_bytes)
+    resolved = resolve_memory(make_experiment(config, vocab_size=32128), machine)
+    assert (resolved.model.remat, resolved.train.grad_accum_steps) == ("none", 16)
 
 
 def test_remat_accumulation_and_more_devices_keep_fewer_activations():
