@@ -12,8 +12,8 @@ CLM, and rows in both directions with 15% of the tokens masked (MNTP), at five s
   subj_500        accuracy of a logistic regression on frozen states, of 500 labelled texts; with CLM's rows alone the
                   states are causal, otherwise they are those of both directions
 
-At equal tokens a variant with more causal rows has more FLOPs, because CLM computes the logits of all tokens. The
-published orders are of 31M parameters and 100M words, by BLiMP.
+At equal tokens all variants with causal rows have the same FLOPs, 2.5 times those of mntp: a batch that may have a
+causal row computes the logits of all tokens. The published orders are of 31M parameters and 100M words, by BLiMP.
 """
 
 from configs.studies import common, english
