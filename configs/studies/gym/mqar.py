@@ -23,7 +23,7 @@ def get_study():
         tokens=1_000_000,
         overrides={
             "data.path": "mqar:pairs=4,queries=4,letters=8",
-            "data.inputs_length": 24,
+            "data.inputs_length": 25,
             **layers(num_layers=2, d_model=64, num_heads=2),
             "model.positions": "relative",
             "model.initializer_range": 0.1,
