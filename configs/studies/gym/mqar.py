@@ -5,9 +5,9 @@
 data/sources/gym describes the task.
 
 The prompts are random, and SFT, which predicts the answers alone, is the baseline, as in Arora et al. (2023), whose
-models are scored and trained at the values. The model has half the width of the gym's others, relative positions, larger
-initial values and AdamW: it learns the task in fewer updates. The task is known for telling architectures apart; no
-figures of objectives are published.
+models are scored and trained at the values. The model has half the width of the gym's others, relative positions,
+larger initial values and AdamW: it learns the task in fewer updates. The task is known for telling architectures
+apart; no figures of objectives are published.
 """
 
 from configs.studies.common import layers

@@ -4,12 +4,13 @@
 
 data/sources/gym describes the task.
 
-Two blanks of 81 cells, 200 boards and their symmetries, and models of one layer, where Kim et al. (2025) have puzzles of
-many blanks and models of 6M and 42M parameters: a model must above all learn to copy the given cells. The relative
-positions have a bucket for each distance, so that a cell of the answer finds its cell of the prompt. `exact` fills in the
-masks in the order of margins; `random` and `once` are the same models in a random order, and all masks at once.
+Two blanks of 81 cells, 200 boards and their symmetries, and models of one layer, where Kim et al. (2025) have puzzles
+of many blanks and models of 6M and 42M parameters: a model must above all learn to copy the given cells. The relative
+positions have a bucket for each distance, so that a cell of the answer finds its cell of the prompt. `exact` fills in
+the masks in the order of margins; `random` and `once` are the same models in a random order, and all masks at once.
 """
 
+from configs.studies.base import success_rate
 from configs.studies.common import layers
 from configs.studies.gym.common import exact_match, gym_study
 
@@ -23,6 +24,7 @@ def get_study():
         tokens=1_100_000,
         measures={
             "exact": exact_match(),
+            "half_solved": success_rate(exact_match(), at=0.5),
             "random": exact_match(order="random", only=("mlm_u",)),
             "once": exact_match(order="once", only=("mlm_u",)),
         },
