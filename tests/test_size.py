@@ -25,7 +25,7 @@ CODE = {
     "cloze": 280,
     "cluster": 390,
     "command": 365,
-    "configs": 2_286,
+    "configs": 2_317,
     "contract": 386,
     "data": 4_352,
     "evaluation": 1_900,

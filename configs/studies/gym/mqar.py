@@ -10,8 +10,7 @@ larger initial values and AdamW: it learns the task in fewer updates. The task i
 apart; no figures of objectives are published.
 """
 
-from configs.studies.common import layers
-from configs.studies.gym.common import gym_study
+from configs.studies.gym.common import gym_study, narrow_model
 
 
 def get_study():
@@ -24,10 +23,7 @@ def get_study():
         overrides={
             "data.path": "mqar:pairs=4,queries=4,letters=8",
             "data.inputs_length": 25,
-            **layers(num_layers=2, d_model=64, num_heads=2),
-            "model.positions": "relative",
-            "model.initializer_range": 0.1,
-            "optimizer.name": "adamw",
+            **narrow_model(num_layers=2),
             "optimizer.learning_rate": 3e-3,
         },
     )

@@ -11,8 +11,7 @@ in the masks in the order of margins.
 """
 
 from configs.studies.base import success_rate
-from configs.studies.common import layers
-from configs.studies.gym.common import exact_match, gym_study
+from configs.studies.gym.common import exact_match, gym_study, narrow_model
 
 
 def get_study():
@@ -26,12 +25,9 @@ def get_study():
         overrides={
             "data.path": "sudoku9:blanks=2,boards=200,train_size=8000,test_size=100",
             "data.inputs_length": 166,
-            **layers(num_layers=1, d_model=64, num_heads=2),
-            "model.positions": "relative",
+            **narrow_model(num_layers=1),
             "model.relative_num_buckets": 512,
             "model.relative_max_distance": 512,
-            "model.initializer_range": 0.1,
-            "optimizer.name": "adamw",
             "optimizer.schedule": "wsd",
             "optimizer.learning_rate": 1e-2,
             "train.batch_size": 16,
