@@ -8,4 +8,4 @@ The preset is the objective (configs/gym/common.py); by default CLM. Task and si
 
 from configs.gym.common import gym
 
-get_config = gym("mqar", length=26, answer=4, steps=2000)
+get_config = gym("mqar", length=30, answer=8, steps=2000)

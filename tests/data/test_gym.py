@@ -38,7 +38,7 @@ FIRST = {  # task -> its first test instance with the default sizes, checked by 
     "addition": ("018+055=", "0073", "carry"),
     "cfg": ("[[[[({})][[[]{}[]][[]{}]]][(", ")]]]", ""),
     "countdown": ("4,7,15:32=", "15-7=8,8*4=32", ""),
-    "mqar": ("dAgBoIrIkYpKfNtO/frtp=", "NIOK", ""),
+    "mqar": ("dAgBoIrXkKpNfOtD/gfro=", "gBfOrXoI", ""),
     "relationship": ("+frt:", "yyx", "forward"),
     "retrieval": ("?owp:", "PPN", "forward"),
     "reversal": ("0rso>", "XBF", "forward"),
@@ -236,9 +236,11 @@ def test_the_other_answers_follow_from_their_prompts():
         assert int(a) + int(b) == int(answer) and (kind == "carry") == has_carry
     for prompt, answer, _ in make_task("addition:reverse=1,test_size=20").test():
         assert sum(map(int, prompt[:-1].split("+"))) == int(answer[::-1])
-    for prompt, answer, _ in small("mqar").test():
+    for prompt, answer, _ in make_task("mqar:pairs=3,queries=2,letters=4,test_size=60,train_size=400").test():
         pairs, queries = prompt[:-1].split("/")
-        assert answer == "".join(dict(zip(pairs[::2], pairs[1::2], strict=True))[query] for query in queries)
+        value_of = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        assert answer == "".join(query + value_of[query] for query in queries)
+        assert len(set(pairs)) == 6 and set(pairs) <= set("abcdABCD")
     for prompt, answer, _ in small("selective_copy").test():
         assert prompt.replace(".", "") == f"{answer}=" and len(answer) == 3
 
@@ -264,6 +266,7 @@ REFUSED = {
     "mqar:pairs": r"pairs='' must be an integer",
     "mqar:pairs=27": r"mqar\.pairs=27 must be from 2 to 26$",
     "mqar:pairs=2,queries=3": r"the list has 2 keys: set queries=2 or less$",
+    "mqar:letters=7": r"the list has 8 keys, and letters=7: set letters=8 or more$",
     "star_graph:degree=9,length=9": r"the graph has 73 nodes, and labels=20: set a smaller degree or length$",
     "selective_copy:length=8": r"copied=8 leaves no blank: set length=9 or more$",
     "cfg:length=13": r"length=13 must be even, and 12 or more with depth=3$",

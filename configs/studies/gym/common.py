@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from configs.studies.base import probe, raw_tokens, study, success_rate, variant
-from configs.studies.common import SHORT_RUNS, described
+from configs.studies.common import SHORT_RUNS, described, layers
 
 
 def exact_match(group: str = "", **fields: Any) -> dict[str, Any]:
@@ -22,6 +22,18 @@ BOTH_ORDERS = {
     "backward": exact_match("backward"),
     "backward_learned": success_rate(exact_match("backward"), at=0.1),
 }
+
+
+def narrow_model(num_layers: int) -> dict[str, Any]:
+    """Returns overrides for half the width, relative positions, larger initial values and AdamW.
+
+    A model of this width learned MQAR in fewer updates with these than with those of configs/gym.
+    """
+    return layers(num_layers, d_model=64, num_heads=2) | {
+        "model.positions": "relative",
+        "model.initializer_range": 0.1,
+        "optimizer.name": "adamw",
+    }
 
 
 def gym_study(

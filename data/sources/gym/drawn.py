@@ -90,15 +90,17 @@ def _countdowns(numbers: tuple[int, ...]) -> Iterator[tuple[int, str]]:
 class MQAR(DrawnTask):
     """MQAR: the values of several keys of a list (Arora et al. 2023, "Zoology"; multi-query associative recall).
 
-        aXbQcZ/ca=ZX     keys, each followed by its value, and keys to look up; the answer is their values
+        aXbQcZ/ca=cZaX   keys, each followed by its value, and keys to look up; the answer is these with their values
 
-    Keys and values are new in every instance. Zoology writes each value after its key; here they end the text.
+    Keys and values are new in every instance, and those of a list differ. Each value follows its key in the answer too,
+    as in Zoology: for answers of values alone a query must be looked up too, which is learned later (docs/gym.md).
 
-    pairs: in the list. queries: different keys of the list to look up.
+    pairs: in the list. queries: different keys of the list to look up. letters: that keys and values are drawn from.
     """
 
     pairs: Annotated[int, "[2, 26]"] = 8
     queries: Annotated[int, "[1, 26]"] = 4
+    letters: Annotated[int, "[2, 26]"] = 26
 
     @property
     def chance(self) -> float:
@@ -107,13 +109,16 @@ class MQAR(DrawnTask):
     def problem(self):
         if self.queries > self.pairs:
             return f"the list has {self.pairs} keys: set queries={self.pairs} or less"
+        if self.pairs > self.letters:
+            return f"the list has {self.pairs} keys, and letters={self.letters}: set letters={self.pairs} or more"
         return ""
 
     def draw(self, draws):
-        value_of = {key: draws.choice(UPPER) for key in draws.sample(LOWER, self.pairs)}
+        keys, values = (draws.sample(letters[: self.letters], self.pairs) for letters in (LOWER, UPPER))
+        value_of = dict(zip(keys, values, strict=True))
         queries = draws.sample(sorted(value_of), self.queries)
         prompt = f"{''.join(map(''.join, value_of.items()))}/{''.join(queries)}="
-        return prompt, Instance(prompt, "".join(value_of[key] for key in queries))
+        return prompt, Instance(prompt, "".join(key + value_of[key] for key in queries))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
