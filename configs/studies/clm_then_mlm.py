@@ -11,8 +11,9 @@ a part of the steps, and masked tokens in rows that are read in both directions 
   subj_500, mr_500   accuracy of a logistic regression on frozen states, of 500 labelled texts; those of clm_100 are
                      causal, the others of both directions
 
-At equal tokens CLM has more FLOPs than MNTP, because it computes the logits of all tokens. The paper fine-tunes models
-of 210M to 1B parameters, and finds CLM and then MLM ahead of MLM at a fixed number of steps.
+At equal tokens every variant with CLM has 2.5 times the FLOPs of clm_0, because its batches compute the logits of all
+tokens, those of MNTP too. The paper fine-tunes models of 210M to 1B parameters, and finds CLM and then MLM ahead of MLM
+at a fixed number of steps.
 """
 
 from configs.studies import common, english
