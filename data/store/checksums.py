@@ -30,17 +30,9 @@ _VERIFIED_STORES = "~/.cache/cloze/verified"  # of this user on this machine, an
 
 def file_checksum(path: Path) -> str:
     """Returns the checksum of a file's contents: 32 digits for each piece of it. Raises OSError."""
-    starts = range(0, max(path.stat().st_size, 1), _PIECE_BYTES)
-    return "".join(_piece_checksum(path, start, _PIECE_BYTES) for start in starts)
-
-
-def _piece_checksum(path: Path, start: int, size: int) -> str:
-    digest, end = _new_hash(), start + size
     with open(path, "rb") as file:
-        file.seek(start)
-        while block := file.read(min(1 << 20, end - file.tell())):
-            digest.update(block)
-    return digest.hexdigest()
+        pieces = iter(functools.partial(file.read, _PIECE_BYTES), b"")
+        return "".join(_new_hash(piece).hexdigest() for piece in pieces)
 
 
 def sealed(meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,10 +62,12 @@ def check_files(
     for name, size in meta["file_sizes"].items():
         if (actual := (folder / name).stat().st_size) != size:
             raise ValueError(f"{name} has {actual} bytes, not {size}")
-    if sum(meta["file_sizes"].values()) < SMALL_BYTES:
-        verify(folder, meta)
-    else:
+    if sum(meta["file_sizes"].values()) >= SMALL_BYTES:
         _check_together(folder, meta, all_gather)
+        return
+    for name, checksum in meta["checksums"].items():
+        if file_checksum(folder / name) != checksum:
+            raise ValueError(f"{name} differs from its checksum")
 
 
 def _check_together(folder: Path, meta: Mapping[str, Any], all_gather: Callable[[Any], list[Any]]) -> None:
@@ -117,12 +111,24 @@ def verify(folder: Path, meta: Mapping[str, Any], part: slice = slice(None)) -> 
             raise ValueError(f"{name} differs from its checksum")
 
 
+def _piece_checksum(path: Path, start: int, size: int) -> str:
+    digest, end = _new_hash(), start + size
+    with open(path, "rb") as file:
+        file.seek(start)
+        while block := file.read(min(1 << 20, end - file.tell())):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def _pieces(meta: Mapping[str, Any]) -> list[tuple[str, int, int, str]]:
-    """Returns file, first byte, size and checksum of each piece. A file with one checksum is one piece."""
+    """Returns file, first byte, size and checksum of each piece.
+
+    A file with one checksum is one piece of any size, as in stores of earlier commits.
+    """
     found = []
     for name, checksum in meta["checksums"].items():
         parts = [checksum[k : k + _DIGITS] for k in range(0, len(checksum), _DIGITS)]
-        size = _PIECE_BYTES if len(parts) > 1 else max(meta["file_sizes"][name], 1)
+        size = _PIECE_BYTES if len(parts) > 1 else meta["file_sizes"][name]
         found += [(name, k * size, size, part) for k, part in enumerate(parts)]
     return found
 
