@@ -27,7 +27,7 @@ CODE = {
     "command": 365,
     "configs": 2_286,
     "contract": 386,
-    "data": 4_382,
+    "data": 4_383,
     "evaluation": 1_900,
     "experiment": 1_093,
     "files": 320,
