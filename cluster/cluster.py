@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 from jax._src import distributed  # the client of the key-value store has no public name; Orbax takes it from here too
@@ -32,6 +32,16 @@ _OF_SEVERAL = {
     "TPU_PROCESS_ADDRESSES": r".*,.*",
     "JOB_COMPLETION_INDEX": r"[1-9]\d*",
 }
+
+
+class Exchanges(NamedTuple):
+    """What processes do together in a block that one of them may leave by an error (`Cluster.exchanges`)."""
+
+    in_turn: Callable[[Callable[[], None]], None]  # runs a function in process 0, and then in the others
+    all_gather: Callable[[Any], list[Any]]  # as Cluster.all_gather; None for a process that has left the block
+
+
+ALONE = Exchanges(lambda function: function(), lambda value: [value])
 
 
 class Cluster:
@@ -96,10 +106,7 @@ class Cluster:
         """
         if not jax.distributed.is_initialized():
             return [value]
-        client, name = key_value_store(), f"cloze/values/{next(_exchanges)}"
-        client.key_value_set(f"{name}/{jax.process_index()}", json.dumps(value))
-        indices = range(jax.process_count())
-        return [json.loads(client.blocking_key_value_get(f"{name}/{k}", _EXCHANGE_MILLISECONDS)) for k in indices]
+        return _gather(f"cloze/values/{next(_exchanges)}", value)
 
     @contextlib.contextmanager
     def check_equal(self) -> Iterator[dict[str, Any]]:
@@ -125,13 +132,13 @@ class Cluster:
         if error is not None:
             raise error
 
-    def process_zero_first(self) -> contextlib.AbstractContextManager[Callable[[], None]]:
-        """Returns a context with a function that waits, in all processes but 0, until process 0 has left the context.
+    def exchanges(self, most: int) -> contextlib.AbstractContextManager[Exchanges]:
+        """Returns a context with at most `most` exchanges, the only ones that a block of `check_equal` may have.
 
-        For what process 0 makes and the others find, such as a token store in a shared folder. Process 0 may leave it
-        by an error. All processes must enter the same contexts in the same order.
+        For a token store in a shared folder, which process 0 makes and the others find. A process may leave the context
+        by an error: the others do not wait for it. All processes must enter the same contexts in the same order.
         """
-        return _process_zero_first() if jax.distributed.is_initialized() else contextlib.nullcontext(lambda: None)
+        return _exchanges_in_block(most) if jax.distributed.is_initialized() else contextlib.nullcontext(ALONE)
 
     def _compare(self, values: Mapping[str, Any], error: Exception | None) -> None:
         """Raises ConfigError if values differ, or another process alone has an error; arguments as in `check_equal`."""
@@ -146,15 +153,32 @@ class Cluster:
             raise ConfigError(message) from error
 
 
+def _gather(name: str, value: Any) -> list[Any]:
+    client, indices = key_value_store(), range(jax.process_count())
+    client.key_value_set(f"{name}/{jax.process_index()}", json.dumps(value))
+    return [json.loads(client.blocking_key_value_get(f"{name}/{k}", _EXCHANGE_MILLISECONDS)) for k in indices]
+
+
 @contextlib.contextmanager
-def _process_zero_first() -> Iterator[Callable[[], None]]:
-    client, name, index = key_value_store(), f"cloze/turns/{next(_exchanges)}", jax.process_index()
-    waits = f"process {index} waits for process 0, which makes the token store"
+def _exchanges_in_block(most: int) -> Iterator[Exchanges]:
+    client, index = key_value_store(), jax.process_index()
+    block = f"cloze/blocks/{next(_exchanges)}"
+    names = iter([f"{block}/{number}" for number in range(most)])
+
+    def in_turn(function: Callable[[], None]) -> None:
+        name = next(names)
+        if index:
+            _wait_for(client, f"{name}/0", f"process {index} waits for process 0, which makes the token store")
+        try:
+            function()
+        finally:
+            client.key_value_set(f"{name}/{index}", "null")
+
     try:
-        yield lambda: None if index == 0 else _wait_for(client, name, waits)
+        yield Exchanges(in_turn, lambda value: _gather(next(names), value))
     finally:
-        if index == 0:
-            client.key_value_set(name, "done")
+        for name in names:  # that this process has not come to
+            client.key_value_set(f"{name}/{index}", "null")
 
 
 def _wait_for(client: Any, name: str, message: str) -> None:

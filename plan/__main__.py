@@ -95,6 +95,7 @@ def report_lines(config: str, plan: Estimate, fewest: int | None = None) -> Iter
     yield f"{config} on {topology.name}: {devices}, mesh {mesh}; {method}"
     yield f"  parameters         {plan.num_params / 1e6:,.1f}M"
     yield "  attention          {} ({})".format(*plan.attention)
+    yield from (f"  WARNING            {warning}" for warning in plan.warnings)
     yield f"  precision          {plan.precision}"
     yield f"  recomputation      {plan.chosen or describe(plan.remat, plan.grad_accum_steps)}"
     yield f"  positions per step {plan.positions_per_step:,}"
@@ -144,6 +145,7 @@ def report_fields(config: str, plan: Estimate) -> dict[str, Any]:
         "parameters": plan.num_params,
         "attention": kernel,
         "attention_reason": reason,
+        "warnings": plan.warnings,
         "precision": plan.precision,
         "remat": plan.remat,
         "microbatches": plan.grad_accum_steps,

@@ -230,12 +230,16 @@ def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
     """
     model, data = experiment.model, experiment.data
     lengths = (data.inputs_length, data.targets_length)[: 1 + (model.architecture == "encoder_decoder")]
-    in_order = any(denoiser.objective.has_attention_order for denoiser in experiment.denoisers)
-    per_row_masks = in_order or (model.architecture == "decoder_only" and model.has_prefix)
     try:
-        return choose_attention(model, platform, length=max(lengths), per_row_masks=per_row_masks)
+        return choose_attention(model, platform, length=max(lengths), per_row_masks=has_per_row_masks(experiment))
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def has_per_row_masks(experiment: Experiment) -> bool:
+    """Whether rows have a prefix or an attention order, so that segments do not determine their masks."""
+    in_order = any(denoiser.objective.has_attention_order for denoiser in experiment.denoisers)
+    return in_order or (experiment.model.architecture == "decoder_only" and experiment.model.has_prefix)
 
 
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:

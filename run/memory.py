@@ -28,7 +28,7 @@ from models.flops import scored_length
 from models.placement import placed, platform_of, target_platform
 from models.transformer import Params
 from run import sharding
-from run.compiled_run import abstract_state, check_mesh
+from run.compiled_run import abstract_state, attention_of, check_mesh, has_per_row_masks
 from workdir.checkpoint import abstract
 
 # The least share that the estimate of activations from shapes is of what a compiler needs. Of all temporaries but
@@ -220,6 +220,41 @@ def activation_bytes(experiment: Experiment, mesh: Mesh | AbstractMesh, platform
             return kept + of_logits
         whole = kept_bytes(dataclasses.replace(learner, model=dataclasses.replace(experiment.model, remat="none")))
         return kept + 2 * (whole - kept) // experiment.model.num_layers + of_logits
+
+
+def bias_warnings(experiment: Experiment, platform: str, mesh: Mapping[str, int]) -> list[str]:
+    """Returns a warning if cuDNN's attention gets a relative position bias for each row, with the row's mask in it.
+
+    The bias is then [B, H, Q, S] in the compute dtype for each stack, and so is its gradient in each layer; for rows of
+    one segment both are [1, H, Q, S] (models/fused_attention.py). mesh: axis -> size.
+    """
+    has_bias = experiment.model.positions == "relative" and attention_of(experiment, platform)[0] == "cudnn"
+    return _biases_of_rows(experiment, mesh) if has_bias else []
+
+
+def _biases_of_rows(experiment: Experiment, mesh: Mapping[str, int]) -> list[str]:
+    model, data = experiment.model, experiment.data
+    stacks = [(data.inputs_length, data.inputs_length, has_per_row_masks(experiment))]
+    if model.architecture == "encoder_decoder":
+        keys = data.targets_length + data.inputs_length * model.merged_attention
+        stacks.append((data.targets_length, keys, model.merged_attention))
+    sizes = [queries * keys for queries, keys, has_masks in stacks if has_masks or not model.one_segment]
+    if not sizes:
+        return []
+    reason, remedy = "rows have masks of their own", ""
+    if not any(has_masks for *_, has_masks in stacks):
+        packed = data.examples_per_row > 1
+        reason = "rows have several segments"
+        remedy = "data.examples_per_row=1 and shorter rows, or " if packed else "data.documents='join' or 'split', or "
+    splits_heads = model.num_heads % mesh["tensor"] == model.num_kv_heads % mesh["tensor"] == 0
+    heads = model.num_heads // (mesh["tensor"] if splits_heads else 1)
+    rows = experiment.train.batch_size // (mesh["data"] * mesh["fsdp"])
+    size = rows * heads * sum(sizes) * jnp.dtype(model.dtype).itemsize / GIB
+    return [
+        f"model.positions='relative' is an array of biases for each row here, because {reason}: a device writes "
+        f"{size:.3g} GiB of biases and {size * model.num_layers:.3g} GiB of their gradients a step; use "
+        f"{remedy}model.positions='rope', which has no bias"
+    ]
 
 
 def _kernel_residuals(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:

@@ -64,10 +64,11 @@ def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, consol
         has_teacher = experiment.learner.setup.distillation.teacher
         experiment, frozen = load_teacher(experiment) if has_teacher else (experiment, ())
         # Process 0 makes a token store that is missing; the others find it where data.cache_dir is shared.
-        with Cluster().check_equal() as same_everywhere, Cluster().process_zero_first() as wait:
+        most = 3 * len(experiment.data.of_corpora())
+        with Cluster().check_equal() as same_everywhere, Cluster().exchanges(most) as exchanges:
             saved = workdir.config() if checkpoints.steps() else None
             experiment = resolve_memory(experiment, this_machine(), saved=saved)
-            run = make_run(experiment, frozen=frozen, show_progress=console is None, before_build=wait)
+            run = make_run(experiment, frozen=frozen, show_progress=console is None, exchanges=exchanges)
             start = make_start(run, workdir, checkpoints)
             same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {"checkpoints": checkpoints.steps()}
             same_everywhere["model.remat"] = experiment.model.remat

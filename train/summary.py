@@ -15,6 +15,7 @@ from experiment.experiment import Experiment
 from models.placement import platform_of
 from run.compiled_run import CompiledRun, attention_of
 from run.corpus import Corpus, describe_epochs, describe_rates, of_corpus
+from run.memory import bias_warnings
 from train.display import Display
 
 
@@ -35,7 +36,8 @@ def print_summary(run: CompiledRun, display: Display, workdir: str) -> None:
         if run.experiment.data.near_duplicates == "keep":
             corpus_warnings += _trained_text_warnings(corpus)
     of_machine = [*accelerator_warnings(), *unjoined_warnings(os.environ)]
-    for warning in (*run.experiment.warnings, *corpus_warnings, *of_machine):
+    of_kernel = bias_warnings(run.experiment, platform_of(jax.devices()[0]), run.mesh.shape)
+    for warning in (*run.experiment.warnings, *of_kernel, *corpus_warnings, *of_machine):
         display.warn(warning)
 
 

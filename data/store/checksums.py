@@ -1,4 +1,7 @@
-"""Checksums of the files of a token store: BLAKE2b of each file in meta.json, and of meta.json itself."""
+"""Checksums of the files of a token store: BLAKE2b of each file in meta.json, and of meta.json itself.
+
+A larger file has a checksum for each piece of 256 MiB, so that several processes divide the verification.
+"""
 
 import contextlib
 import functools
@@ -7,10 +10,12 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cluster.cluster import ALONE
 from command.program import print_note
 from contract.errors import ConfigError
 
@@ -18,13 +23,16 @@ from contract.errors import ConfigError
 SMALL_BYTES = 256 << 20
 # A larger store is verified again after this time, because a disk can change a file without a new modification time.
 _VERIFIED_SECONDS = 30 * 24 * 3600
+_PIECE_BYTES = 256 << 20
+_DIGITS = 32  # of a piece's checksum
 _VERIFIED_STORES = "~/.cache/cloze/verified"  # of this user on this machine, and not in the store, which may be copied
 
 
 def file_checksum(path: Path) -> str:
-    """Returns the checksum of a file's contents. Raises OSError."""
+    """Returns the checksum of a file's contents: 32 digits for each piece of it. Raises OSError."""
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, _new_hash).hexdigest()
+        pieces = iter(functools.partial(file.read, _PIECE_BYTES), b"")
+        return "".join(_new_hash(piece).hexdigest() for piece in pieces)
 
 
 def sealed(meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,28 +50,87 @@ def read_meta(folder: Path) -> dict[str, Any]:
     raise ValueError("meta.json is not what was written")
 
 
-def check_files(folder: Path, meta: Mapping[str, Any]) -> None:
+def check_files(
+    folder: Path, meta: Mapping[str, Any], all_gather: Callable[[Any], list[Any]] = ALONE.all_gather
+) -> None:
     """Compares the files of the store `folder` with their sizes and checksums, those of a large store once a month.
 
-    Raises as `verify` does.
+    all_gather: of the processes that open the store, which divide the verification of a large one.
+
+    Raises as `verify` does, in all processes that share the folder if one of them finds damage.
     """
     for name, size in meta["file_sizes"].items():
         if (actual := (folder / name).stat().st_size) != size:
             raise ValueError(f"{name} has {actual} bytes, not {size}")
-    num_bytes = sum(meta["file_sizes"].values())
-    if num_bytes < SMALL_BYTES:
-        verify(folder, meta)
-    elif not _was_verified(folder, meta):
-        print_note(f"verifying the {num_bytes / 1e9:,.1f} GB of token store {folder}")
-        verify(folder, meta)
-        remember_verified(folder, meta)
-
-
-def verify(folder: Path, meta: Mapping[str, Any]) -> None:
-    """Reads all files of the store `folder`. Raises OSError, and ValueError for a file that is not what was written."""
+    if sum(meta["file_sizes"].values()) >= SMALL_BYTES:
+        _check_together(folder, meta, all_gather)
+        return
     for name, checksum in meta["checksums"].items():
         if file_checksum(folder / name) != checksum:
             raise ValueError(f"{name} differs from its checksum")
+
+
+def _check_together(folder: Path, meta: Mapping[str, Any], all_gather: Callable[[Any], list[Any]]) -> None:
+    """Verifies a store, a part of it in each of the processes that see the same file of tokens.
+
+    Copies on other hosts have other inodes and times, and each group of processes verifies its own. No host remembers
+    the store as verified before all parts are.
+    """
+    info, me = (folder / "tokens.bin").stat(), uuid.uuid4().hex
+    place = f"{folder.name} {info.st_ino} {info.st_ctime_ns}"
+    found = all_gather([place, me, _was_verified(folder, meta)])
+    group = {name: verified for where, name, verified in filter(None, found) if where == place}
+    members, error = list(group), None
+    if not all(group.values()):
+        if me == members[0]:
+            size = f"{sum(meta['file_sizes'].values()) / 1e9:,.1f} GB of token store {folder}"
+            shared = f", a part in each of {len(group)} processes" if len(group) > 1 else ""
+            print_note(f"verifying the {size}{shared}")
+        try:
+            verify(folder, meta, slice(members.index(me), None, len(group)))
+        except (OSError, ValueError) as raised:
+            error = raised
+    # In any case, so that all processes make the same number of exchanges.
+    errors = dict(filter(None, all_gather([me, str(error or "")])))
+    if isinstance(error, OSError):
+        raise error
+    for name in members:
+        if errors.get(name):
+            raise ValueError(errors[name])
+    if not all(group.values()) and errors.keys() >= group.keys():
+        remember_verified(folder, meta)
+
+
+def verify(folder: Path, meta: Mapping[str, Any], part: slice = slice(None)) -> None:
+    """Reads the files of the store `folder`. Raises OSError, and ValueError for a file that is not what was written.
+
+    part: of the pieces of all files.
+    """
+    for name, start, size, checksum in _pieces(meta)[part]:
+        if _piece_checksum(folder / name, start, size) != checksum:
+            raise ValueError(f"{name} differs from its checksum")
+
+
+def _piece_checksum(path: Path, start: int, size: int) -> str:
+    digest, end = _new_hash(), start + size
+    with open(path, "rb") as file:
+        file.seek(start)
+        while block := file.read(min(1 << 20, end - file.tell())):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _pieces(meta: Mapping[str, Any]) -> list[tuple[str, int, int, str]]:
+    """Returns file, first byte, size and checksum of each piece.
+
+    A file with one checksum is one piece of any size, as in stores of earlier commits.
+    """
+    found = []
+    for name, checksum in meta["checksums"].items():
+        parts = [checksum[k : k + _DIGITS] for k in range(0, len(checksum), _DIGITS)]
+        size = _PIECE_BYTES if len(parts) > 1 else meta["file_sizes"][name]
+        found += [(name, k * size, size, part) for k, part in enumerate(parts)]
+    return found
 
 
 def damaged(folder: Path | str, error: Exception) -> ConfigError:

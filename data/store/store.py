@@ -30,9 +30,11 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from cluster.cluster import ALONE, Exchanges
 from command.program import print_note
 from contract.errors import ConfigError
 from data.sources import Source, open_source
@@ -57,12 +59,15 @@ class TokenStore:
         prompt_lengths, label_ids, unigram_counts, file_digests, text_digests, is_heldout: as in the module's table.
     """
 
-    def __init__(self, folder: Path):
-        """Raises ConfigError where a file is missing or is not what was written: see data/store/checksums.py."""
+    def __init__(self, folder: Path, all_gather: Callable[[Any], list[Any]] = ALONE.all_gather):
+        """Raises ConfigError where a file is missing or is not what was written: see data/store/checksums.py.
+
+        all_gather: of the processes that open the store.
+        """
         self.folder = folder
         try:
             self.meta = read_meta(folder)
-            check_files(folder, self.meta)
+            check_files(folder, self.meta, all_gather)
             # Plain arrays over the maps: indexing an np.memmap is several times slower.
             self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
             for path in folder.glob("*.npy"):
@@ -140,7 +145,7 @@ def open_or_build(
     new_store_dir: str | None = None,
     engine: Engine = THIS_PROCESS,
     source: Source | None = None,
-    before_build: Callable[[], None] = lambda: None,
+    exchanges: Exchanges = ALONE,
 ) -> TokenStore:
     """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
 
@@ -157,7 +162,8 @@ def open_or_build(
       new_store_dir: another folder to look into and to build in, for a config that somebody else may have written.
       engine: reads and encodes the documents of a store that is built.
       source: the corpus, if it is open already.
-      before_build: called where the store is missing; one that is there afterwards is not built.
+      exchanges: of the processes that call this function for the same corpus; it makes three. Process 0 builds the
+        store, the others find it, and they divide the verification of a large one.
 
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
     damaged store.
@@ -171,14 +177,18 @@ def open_or_build(
         if new_store_dir is not None and not _has_store(corpus.cache_dir, name):
             corpus = dataclasses.replace(corpus, cache_dir=new_store_dir)
         folder = local_cache(corpus.cache_dir) / name
-        if not folder.exists():
-            write = functools.partial(write_store, folder, source, corpus, tokenizer, engine, progress=progress)
-            _make_store(folder, corpus.cache_dir, write, before_build)
+
+        def make() -> None:
+            if not folder.exists():
+                write = functools.partial(write_store, folder, source, corpus, tokenizer, engine, progress=progress)
+                _make_store(folder, corpus.cache_dir, write)
+
+        exchanges.in_turn(make)
     except OSError as error:
         raise ConfigError(
             f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
         ) from None
-    store = TokenStore(folder)
+    store = TokenStore(folder, exchanges.all_gather)
     if corpus.heldout_path and not store.is_heldout[-1]:
         raise ConfigError(
             f"data.heldout_path={corpus.heldout_path!r} has no document with text: name other text, or set it to '' to "
@@ -192,12 +202,10 @@ def open_or_build(
     return store
 
 
-def _make_store(folder: Path, cache_dir: str, write: Callable[[], None], before_build: Callable[[], None]) -> None:
-    """Makes the store `folder` by `write`. A cache_dir in a bucket gets a copy, or already has one to copy."""
+def _make_store(folder: Path, cache_dir: str, write: Callable[[], None]) -> None:
+    """Makes the store `folder` by `write`, unless it is there. A cache_dir in a bucket gets a copy, or has one."""
     shared = f"{cache_dir.rstrip('/')}/{folder.name}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if not _is_found(folder, shared):
-        before_build()
     if _is_found(folder, shared):
         return
     check_writable(cache_dir, f"data.cache_dir={cache_dir!r}")

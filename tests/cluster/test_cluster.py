@@ -146,18 +146,24 @@ for stage in range(5):
 
 turns = []
 for fails in (False, True):
+    began, gathered = [], []
+
+    def work():
+        began.append(time.time())
+        if me == 0:
+            time.sleep(0.5)
+            if fails:
+                raise ConfigError("no corpus")
+
     try:
-        with cluster.process_zero_first() as wait:
-            if me == 1:
-                wait()
-            begin = time.time()
-            if me == 0:
-                time.sleep(0.5)
-                if fails:
-                    raise ConfigError("no corpus")
+        with cluster.exchanges(2) as exchanges:
+            if fails and me == 2:
+                raise ConfigError("another error")
+            exchanges.in_turn(work)
+            gathered = exchanges.all_gather(me)
     except ConfigError:
         pass
-    turns.append([begin, time.time()])
+    turns.append([began, gathered])
 
 clock, reached = [0.0], []
 with StopBarrier(print, 1.0, clock=lambda: clock[0]) as barrier:
@@ -187,8 +193,10 @@ def test_three_processes_compare_values_take_turns_and_stop_at_the_same_step():
     assert (
         first[0] == third[0] == ["", differs, f"ConfigError: process 1 ({host}): ZeroDivisionError: no rows", same, ""]
     )
-    for (_, end), (waited, _), (did_not, _) in zip(first[2], second[2], third[2], strict=True):
-        assert did_not + 0.3 < end < waited + 0.2  # process 0 sleeps for half a second
+    for left, of_first, of_second, of_third in zip((False, True), first[2], second[2], third[2], strict=True):
+        assert of_second[0][0] >= of_first[0][0] + 0.5 and len(of_third[0]) == (not left)
+        assert of_second[1] == ([None, 1, None] if left else [0, 1, 2])
+        assert of_first[1] == of_third[1] == ([] if left else [0, 1, 2])
     assert second[0] == ["", differs, "ZeroDivisionError: no rows", same, ""]
     assert first[1] == second[1] == third[1] == [[22, "save"], [32, "stop"]]
 

@@ -1,8 +1,10 @@
 """Damaged files of a token store are found: when it is opened, a large one once a month, and by --verify."""
 
+import hashlib
 import os
 import random
 import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -54,7 +56,7 @@ def test_no_damage_of_a_file_is_accepted(tmp_path):
 def test_a_large_store_is_verified_once_a_month_and_after_each_change(tmp_path, large_stores, monkeypatch):
     folder = store_of(tmp_path, ["ab", "cd"]).folder
     read, verify = [], checksums.verify
-    monkeypatch.setattr(checksums, "verify", lambda folder, meta: (read.append(folder), verify(folder, meta)))
+    monkeypatch.setattr(checksums, "verify", lambda *args: (read.append(args), verify(*args)))
 
     TokenStore(folder)
     assert not read, "it was written here"
@@ -70,6 +72,31 @@ def test_a_large_store_is_verified_once_a_month_and_after_each_change(tmp_path, 
     flip(folder / "digests.npy", 8 * 128)
     with pytest.raises(ConfigError, match=r"digests.npy differs from its checksum\): delete that folder"):
         TokenStore(folder)
+
+
+def test_pieces_of_a_file_have_checksums_of_their_own(tmp_path, monkeypatch):
+    """Pieces of 4 bytes; a store of an earlier commit has one checksum for a file of any size."""
+    path = tmp_path / "file"
+    for contents in (b"abcd", b"abcde", b"abcdefgh"):
+        path.write_bytes(contents)
+        whole = checksums.file_checksum(path)
+        assert whole == hashlib.blake2b(contents, digest_size=16).hexdigest()
+        meta = {"file_sizes": {"file": len(contents)}, "checksums": {"file": whole}}
+        with monkeypatch.context() as patch:
+            patch.setattr(checksums, "_PIECE_BYTES", 4)
+            checksums.verify(tmp_path, meta)
+            pieces = [contents[k : k + 4] for k in range(0, len(contents), 4)]
+            expected = [hashlib.blake2b(piece, digest_size=16).hexdigest() for piece in pieces]
+            meta["checksums"]["file"] = checksums.file_checksum(path)
+            assert meta["checksums"]["file"] == "".join(expected)
+            checksums.verify(tmp_path, meta)
+            for byte in range(len(contents)):
+                flip(path, 8 * byte)
+                for piece in range(len(pieces)):
+                    part = slice(piece, None, len(pieces))
+                    with pytest.raises(ValueError, match="file differs") if byte // 4 == piece else nullcontext():
+                        checksums.verify(tmp_path, meta, part)
+                flip(path, 8 * byte)
 
 
 def test_prepare_verifies(tmp_path, large_stores, capsys):
