@@ -13,7 +13,8 @@ CLM, and rows in both directions with 15% of the tokens masked (MNTP), at five s
                   states are causal, otherwise they are those of both directions
 
 At equal tokens all variants with causal rows have the same FLOPs, 2.5 times those of mntp: a batch that may have a
-causal row computes the logits of all tokens. The published orders are of 31M parameters and 100M words, by BLiMP.
+causal row computes the logits of all tokens. The published orders are of 31M parameters and 10M words, read ten
+times, by BLiMP.
 """
 
 from configs.studies import common, english
