@@ -20,8 +20,8 @@ class MaskedInputs(CLM):
     """CLM that reads [MASK] in place of some tokens, in training alone. All tokens are targets, the hidden ones too.
 
     MEAP (Zhuang et al. 2025, arXiv 2502.07490), whose rate is 0.15. Gao et al. (2025, arXiv 2510.04071) find that such
-    masks are most of what masked diffusion gains where text is repeated; Ni et al. (2025, arXiv 2511.03276) find that noise
-    of the inputs helps CLM there, and less than diffusion does.
+    masks are most of what masked diffusion gains where text is repeated; Ni et al. (2025, arXiv 2511.03276) find that
+    noise of the inputs helps CLM there, and less than diffusion does.
 
     mask_rate: expected share of the tokens that the model reads which are hidden. It reads all tokens of a text but the
         last. 0.0: CLM.
