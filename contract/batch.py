@@ -5,7 +5,7 @@ B rows; S encoder positions, T decoder positions. The names are seqio's, except 
 
 | field | dtype [shape] | architectures | meaning |
 |---|---|---|---|
-| decoder_input_tokens, decoder_target_tokens | int32 [B, T] | decoder-only, encoder-decoder | inputs are targets shifted right within each segment; in a segment that is read in both directions throughout, the targets with some of them hidden, shifted or not; in a causal segment scored targets, some or all, may be hidden by one token that is none of its targets and not its first token |
+| decoder_input_tokens, decoder_target_tokens | int32 [B, T] | decoder-only, encoder-decoder | inputs are targets shifted right within each segment; in a segment that is read in both directions throughout, the targets with some of them hidden, shifted or not; in a causal segment all scored targets may be hidden by one token that is none of its targets, or any of them by the mask token |
 | decoder_loss_weights | float32 [B, T] | same | the only field that determines which positions are scored |
 | decoder_segment_ids, decoder_positions | int32 [B, T] | same | segment 0 is padding; positions restart with each segment, at 0 unless an encoder-decoder's targets are a fragment of the text and have the text's positions; targets may have positions of their own |
 | decoder_bidirectional_mask | bool [B, T] | decoder-only | True: the position is in the prefix, which the whole segment attends to |
@@ -93,19 +93,19 @@ OPTIONAL_FIELDS: dict[str, Dtypes] = {
 _OF_ROWS = ("decoder_future_share", "decoder_future_key", "sentence_labels")
 
 
-def check_batch(batch: Batch, architecture: str) -> None:
+def check_batch(batch: Batch, architecture: str, mask: int = -1) -> None:
     """Raises ValueError if `batch` is not a valid batch of `architecture`.
 
     Checks the names, dtypes and dimensions of the fields, the order of segments and padding, the positions, that
     padding has no loss weight and no denominator, and that decoder inputs are the targets shifted right within each
-    segment.
+    segment. mask: the token that a causal segment may read in place of a scored target; -1: none.
     """
     _check_fields(batch, architecture)
     for stack in ("encoder", "decoder"):
         if f"{stack}_segment_ids" in batch:
             _check_segments(batch, stack)
     if "decoder_segment_ids" in batch:
-        _check_shift(batch)
+        _check_shift(batch, mask)
 
 
 def _check_fields(batch: Batch, architecture: str) -> None:
@@ -136,22 +136,24 @@ def _check_segments(batch: Batch, stack: str) -> None:
             raise ValueError(f"{name} must be 0 on padding")
 
 
-def _check_shift(batch: Batch) -> None:
+def _check_shift(batch: Batch, mask: int) -> None:
     segment_ids = batch["decoder_segment_ids"]
     inside = ((segment_ids != 0) & ~_starts(segment_ids))[:, 1:]
     if "decoder_bidirectional_mask" in batch:
-        inside &= ~(_both_directions(batch) | _dummies(batch))[:, 1:]
+        inside &= ~(_both_directions(batch) | _dummies(batch) | _masked(batch, mask))[:, 1:]
     shifted = batch["decoder_input_tokens"][:, 1:] == batch["decoder_target_tokens"][:, :-1]
     if not shifted[inside].all():
         raise ValueError("decoder_input_tokens are not decoder_target_tokens shifted right within segments")
 
 
-def in_place(batch: Batch) -> np.ndarray:
+def in_place(batch: Batch, mask: int = -1) -> np.ndarray:
     """bool [B, L]: the segments of a decoder-only batch whose inputs hide some of their targets, predicted in place.
 
-    They are read in both directions throughout, or causally with one token in place of scored targets.
+    They are read in both directions throughout, or causally with one token in place of all scored targets, or the token
+    `mask` in place of some.
     """
-    return _both_directions(batch) | segments_with(batch["decoder_segment_ids"], _dummies(batch))
+    hidden = _dummies(batch) | _masked(batch, mask)
+    return _both_directions(batch) | segments_with(batch["decoder_segment_ids"], hidden)
 
 
 def _both_directions(batch: Batch) -> np.ndarray:
@@ -161,18 +163,25 @@ def _both_directions(batch: Batch) -> np.ndarray:
 
 
 def _dummies(batch: Batch) -> np.ndarray:
-    """bool [B, L]: where a segment reads, in place of scored targets, one token that is neither a target nor first."""
-    segment_ids, read = batch["decoder_segment_ids"], batch["decoder_input_tokens"].astype(np.int64)
-    targets, starts = batch["decoder_target_tokens"].astype(np.int64), _starts(segment_ids)
-    hides = (segment_ids != 0) & ~starts
-    hides[:, 1:] &= (batch["decoder_loss_weights"][:, :-1] > 0) & (read[:, 1:] != targets[:, :-1])
-    keys = _segment_keys(segment_ids)
-    found, first, number = np.unique(keys[hides], return_index=True, return_inverse=True)
-    token = read[hides][first]  # of each segment in `found`
-    several = found[number[read[hides] != token[number]]]
-    others = np.isin((keys << 32) + targets, (found << 32) + token)
-    others |= starts & np.isin((keys << 32) + read, (found << 32) + token)
-    return hides & ~np.isin(keys, several) & ~segments_with(segment_ids, others)
+    """bool [B, L]: where a segment reads, in place of every scored target, one token that is none of its targets."""
+    segment_ids = batch["decoder_segment_ids"]
+    after_scored = (segment_ids != 0) & ~_starts(segment_ids)
+    after_scored[:, 1:] &= batch["decoder_loss_weights"][:, :-1] > 0
+    keys, targets = _segment_keys(segment_ids), batch["decoder_target_tokens"].astype(np.int64)
+    found, first, number = np.unique(keys[after_scored], return_index=True, return_inverse=True)
+    read = batch["decoder_input_tokens"][after_scored]
+    token = read[first].astype(np.int64)  # of each segment in `found`
+    several = found[number[read != token[number]]]
+    is_target = np.isin((keys << 32) + targets, (found << 32) + token)
+    return after_scored & ~np.isin(keys, several) & ~segments_with(segment_ids, is_target)
+
+
+def _masked(batch: Batch, mask: int) -> np.ndarray:
+    """bool [B, L]: where a segment reads the token `mask` in place of a scored target that is another token."""
+    segment_ids, read = batch["decoder_segment_ids"], batch["decoder_input_tokens"]
+    found = (segment_ids != 0) & ~_starts(segment_ids) & (read == mask)
+    found[:, 1:] &= (batch["decoder_loss_weights"][:, :-1] > 0) & (read[:, 1:] != batch["decoder_target_tokens"][:, :-1])
+    return found
 
 
 def segments_with(segment_ids: np.ndarray, positions: np.ndarray) -> np.ndarray:

@@ -107,7 +107,7 @@ def examples_of(chunk: Chunk, vocab: Vocab) -> Examples:
         if "decoder" in present:
             targets = sequences("decoder", "target_tokens", present["decoder"])
     else:
-        stack, place, source = "decoder", in_place(batch), batch["example_source"]
+        stack, place, source = "decoder", in_place(batch, vocab.mask), batch["example_source"]
         # A denoiser that hides tokens of causal rows may hide none in some of them.
         hides = place & ~batch["decoder_bidirectional_mask"]
         place |= present["decoder"] & np.isin(source, source[hides])
@@ -144,7 +144,7 @@ def shown_tokens(batch: Batch, vocab: Vocab) -> np.ndarray:
     last hidden token of a segment, or of a block, is shown to no position: it is a mask.
     """
     inputs, targets = batch["decoder_input_tokens"], batch["decoder_target_tokens"]
-    place, segments = in_place(batch), batch["decoder_segment_ids"]
+    place, segments = in_place(batch, vocab.mask), batch["decoder_segment_ids"]
     is_first = np.diff(segments, axis=1, prepend=0) != 0
     starts = place & is_first & (inputs == vocab.decoder_start)
     shifted = place & segments_with(segments, starts)

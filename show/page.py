@@ -184,7 +184,7 @@ def make_page(experiment: Experiment, documents: Documents | MixedDocuments, *, 
     for n in numbers:
         chunk = dataset[n]
         try:
-            check_batch(chunk.batch, experiment.model.architecture)
+            check_batch(chunk.batch, experiment.model.architecture, experiment.vocab.mask)
         except ValueError as error:
             errors.append(f"invalid batch: {error}")
         examples = examples_of(chunk, experiment.vocab)

@@ -25,11 +25,13 @@ from studies.study import Published, Study
 _SCORED_BY = re.compile(
     r"(objective|loss)\.|model\.architecture|data\.(tokenizer|num_sentinels|mode_tokens|append_special_tokens"
     r"|decoder_start_token|inputs_length|targets_length|documents|examples_per_row|packing|on_unusable)"
+    r"|train\.eval_windows"
 )
 _DOCUMENTS = 1.96  # standard errors of an interval over documents, of which there are many
 _AS = ", as "  # between the name of a floor and the first of the variants that have it
 NO_PRETRAINING = "no pre-training"  # the floor of Results.scratch
 
+Floor = tuple[str, float | Values, list[str]]  # name, value, and the variants that have it
 Kind = Literal["better", "worse", "no significant difference", "no better than a floor", "no test"]
 
 
@@ -165,7 +167,8 @@ def _measured(results: Results, name: str, families: int) -> Measured:
         scored = {variant for floor, _, variants in floors if floor.startswith(NO_PRETRAINING) for variant in variants}
         for variant in values.keys() - scored:
             untested[variant] = "has no finished runs without pre-training, its floor"
-    own, others = is_own(study, name), _other_pairs(study, name)
+    own = is_own(study, name) or _on_other_text(study, name, values, floors)
+    others = _other_pairs(study, name)
     pairs: Mapping[Pair, Comparison] = {}
     if not own and counts:
         pairs = compare_shares(study.baseline_of(name), counts, others, families)
@@ -200,7 +203,7 @@ def _succeeds(value: float, fields: Mapping[str, Any]) -> bool:
     return value >= at if fields["better"] == "higher" else value <= at
 
 
-def _floors(results: Results, name: str) -> list[tuple[str, float | Values, list[str]]]:
+def _floors(results: Results, name: str) -> list[Floor]:
     """Returns the name and the value of each floor of a measure, and the variants that have it, the weakest first.
 
     A floor is of the text or of the variant's model, such as a Transformer without training. If it has several values,
@@ -241,12 +244,26 @@ def summarize_floor(value: float | Values) -> Summary:
 def is_own(study: Study, measure: str) -> bool:
     """Returns whether each run is scored on its own objective and the objectives of the measured variants differ.
 
-    Bits per byte of one name are those of the same text (Objective.byte_metric), so False for these.
+    Bits per byte are those of the text for any objective, so False for these: `_on_other_text`.
     """
+    return _is_of_runs(study, measure) and study.measures[measure]["metric"] != "bits_per_byte"
+
+
+def _is_of_runs(study: Study, measure: str) -> bool:
     fields = study.measures[measure]
-    if fields["kind"] != "heldout" or fields["config"] or fields["metric"].endswith("bits_per_byte"):
-        return False
-    return objectives_differ(study, study.measured(measure))
+    is_of_run = fields["kind"] == "heldout" and not fields["config"]
+    return is_of_run and objectives_differ(study, study.measured(measure))
+
+
+def _on_other_text(study: Study, measure: str, values: Mapping[str, Values], floors: Sequence[Floor]) -> bool:
+    """Returns whether the bits per byte of variants with different objectives may be of different text.
+
+    Rows of another length or another number of windows are another sample of the held-out text, and so is the part of
+    it that a tokenizer covers. A floor is a fixed model of the same text, so all variants must have the same.
+    """
+    measured = {variant for variant, of_seeds in values.items() if of_seeds}
+    same = bool(floors) and all(measured <= set(variants) for _, _, variants in floors)
+    return _is_of_runs(study, measure) and not same
 
 
 def objectives_differ(study: Study, variants: Iterable[str]) -> bool:

@@ -30,6 +30,7 @@ from objectives import OBJECTIVES, Mixture, denoisers_of
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences
 from objectives.losses.cross_entropy import target_side
+from objectives.masked_inputs import MaskedInputs
 from objectives.objective import Masked, Objective
 from objectives.rows.collate import extra_columns_of
 from run.step import init_state, make_train_step
@@ -363,6 +364,12 @@ def most_scored_in(batch: Batch) -> int:
     return int((weights > 0).sum(axis=1).max())
 
 
+def hidden_by(experiment: Experiment) -> int:
+    """The token that hides targets of causal rows, -1 if none does."""
+    masks = any(isinstance(denoiser.objective, MaskedInputs) for denoiser in experiment.denoisers)
+    return experiment.vocab.mask if masks else -1
+
+
 def check_batches(experiment: Experiment) -> int:
     """Checks batches of full and of shorter windows. Returns the most positions that a row of the full ones scores."""
     most, bound = 0, experiment.learner.setup.most_scored
@@ -372,7 +379,7 @@ def check_batches(experiment: Experiment) -> int:
         fields = {"lengths": shorter, "prompt_lengths": np.minimum(windows.prompt_lengths, shorter - 1)}
         batches = [experiment.collate(part, ROWS) for part in (windows, windows._replace(**fields))]
         for batch in batches:
-            check_batch(batch, experiment.model.architecture)
+            check_batch(batch, experiment.model.architecture, hidden_by(experiment))
             assert most_scored_in(batch) <= bound <= 40
         most = max(most, most_scored_in(batches[0]))
     return most
@@ -408,7 +415,7 @@ def test_batches_contain_the_vocabularys_pad_and_no_other(name, architecture):
     experiment, windows, expected = case(name, architecture)
     swapped = dataclasses.replace(experiment.vocab, pad=experiment.vocab.unk, unk=experiment.vocab.pad)
     batch = dataclasses.replace(experiment.collate, vocab=swapped)(windows, ROWS)
-    check_batch(batch, architecture)
+    check_batch(batch, architecture, hidden_by(experiment))
     for field, array in expected.items():
         if field.endswith("_tokens"):
             assert not (array == experiment.vocab.unk).any()
@@ -465,7 +472,7 @@ def model_of(config):
 
 def logits(experiment: Experiment, batch: Batch) -> np.ndarray:
     """The logits of a batch of any number of rows, computed ROWS rows at a time, so that a model compiles once."""
-    check_batch(batch, experiment.model.architecture)
+    check_batch(batch, experiment.model.architecture, hidden_by(experiment))
     num_rows = len(batch["example_source"])
     padded = {
         name: np.pad(array, [(0, -num_rows % ROWS), *[(0, 0)] * (array.ndim - 1)]) for name, array in batch.items()

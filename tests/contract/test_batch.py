@@ -63,7 +63,7 @@ def test_the_targets_of_an_encoder_decoder_may_begin_within_the_text():
         check_batch(fields | {"encoder_positions": fields["decoder_positions"]}, "encoder_decoder")
 
 
-def test_a_causal_segment_may_read_one_token_in_place_of_scored_targets():
+def test_a_causal_segment_may_read_one_token_in_place_of_all_scored_targets():
     """4 is no target. The first scored target is predicted from the prompt, the others where 4 hides those before."""
     hidden = batch(
         decoder_target_tokens=[5, 6, 7, 7, 1, 8, 9, 1, 0, 0],
@@ -73,23 +73,32 @@ def test_a_causal_segment_may_read_one_token_in_place_of_scored_targets():
         decoder_positions=[0, 1, 2, 3, 4, 0, 1, 2, 0, 0],
         decoder_bidirectional_mask=[0] * 10,
     )
-
-    def reads(*places):
-        tokens = hidden["decoder_input_tokens"].copy()
-        for place, token in places:
-            tokens[0, place] = token
-        return hidden | {"decoder_input_tokens": tokens}
-
-    for valid in (hidden, reads((3, 7)), reads((4, 7))):  # all are hidden but the last, or one of two
-        check_batch(valid, "decoder_only")
-        assert in_place(valid).tolist() == [[True] * 5 + [False] * 5]
-    shown = reads((3, 7), (4, 7))
-    check_batch(shown, "decoder_only")
-    assert not in_place(shown).any()
-    # The prompt is hidden; two tokens hide targets; another target, and the first token, in place of a target.
-    for places in ([(2, 4)], [(3, 3)], [(3, 7), (4, 6)], [(3, 7), (4, 0)]):
+    check_batch(hidden, "decoder_only")
+    assert in_place(hidden).tolist() == [[True] * 5 + [False] * 5]
+    for place, token in ((2, 4), (3, 7), (3, 3)):  # the prompt is hidden, a target is shown, two tokens hide targets
+        changed = hidden["decoder_input_tokens"].copy()
+        changed[0, place] = token
         with pytest.raises(ValueError, match="are not decoder_target_tokens shifted right"):
-            check_batch(reads(*places), "decoder_only")
+            check_batch(hidden | {"decoder_input_tokens": changed}, "decoder_only")
+
+
+def test_a_causal_segment_may_read_the_mask_token_in_place_of_some_targets():
+    """The mask, 4, hides the 6 of the first segment. Its text may have the mask itself, as the second's does."""
+    hidden = batch(
+        decoder_target_tokens=[5, 6, 7, 7, 1, 8, 4, 1, 0, 0],
+        decoder_input_tokens=[0, 5, 4, 7, 7, 0, 8, 4, 0, 0],
+        decoder_loss_weights=[1, 1, 1, 1, 1, 1, 1, 1, 0, 0],
+        decoder_segment_ids=[1, 1, 1, 1, 1, 2, 2, 2, 0, 0],
+        decoder_positions=[0, 1, 2, 3, 4, 0, 1, 2, 0, 0],
+        decoder_bidirectional_mask=[0] * 10,
+    )
+    check_batch(hidden, "decoder_only", mask=4)
+    assert in_place(hidden, mask=4).tolist() == [[True] * 5 + [False] * 5]
+    unscored = hidden["decoder_loss_weights"].copy()
+    unscored[0, 1] = 0
+    for fields, mask in ((hidden, -1), (hidden, 3), (hidden | {"decoder_loss_weights": unscored}, 4)):
+        with pytest.raises(ValueError, match="are not decoder_target_tokens shifted right"):
+            check_batch(fields, "decoder_only", mask=mask)
 
 
 @hypothesis.given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 9))
@@ -111,8 +120,8 @@ def test_segments_in_place_are_those_that_a_loop_over_segments_finds(seed, rows,
             read, targets, weights = (
                 found[f"decoder_{name}"][row, at] for name in ("input_tokens", "target_tokens", "loss_weights")
             )
-            hides = read[1:][(weights[:-1] > 0) & (read[1:] != targets[:-1])]
-            one_token = len(set(hides)) == 1 and hides[0] not in {read[0], *targets}
+            hides = read[1:][weights[:-1] > 0]
+            one_token = len(set(hides)) == 1 and hides[0] not in targets
             expected[row, at] = one_token or found["decoder_bidirectional_mask"][row, at].all()
     assert (in_place(found) == expected).all()
 

@@ -40,7 +40,7 @@ def test_a_packed_row_by_hand(monkeypatch):
     tokens = np.array([[10, 11, 12, 13, EOS], [20, 21, 7, 7, 7]], np.int32)
     windows = Windows(tokens, np.array([5, 2]), np.zeros(2, int), random_keys(2), np.zeros(2, np.int32))
     batch = collate(FIXED, windows, 9, 1)
-    check_batch(batch, "decoder_only")
+    check_batch(batch, "decoder_only", MASK)
     expected = {
         "decoder_target_tokens": [10, 11, 12, 13, EOS, 20, 21, 0, 0],
         "decoder_input_tokens": [0, 10, MASK, MASK, 13, 0, MASK, 0, 0],
@@ -140,7 +140,7 @@ def test_rows_of_a_mixture():
     shape = RowShape("decoder_only", 20, 0, 1)
     spec = collator(FIXED, "decoder_only", inputs=20).batch_spec
     batch = Collator(tuple(table), spec, shape, VOCAB, False)(windows, 3)
-    check_batch(batch, "decoder_only")
+    check_batch(batch, "decoder_only", MASK)
     one = windows._replace(denoiser_ids=np.zeros(3, np.int32))
     for row, denoiser in enumerate(table):
         alone = Collator((denoiser,), spec, shape, VOCAB, False)(one, 3)

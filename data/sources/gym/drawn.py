@@ -92,8 +92,9 @@ class MQAR(DrawnTask):
 
         aXbQcZ/ca=cZaX   keys, each followed by its value, and keys to look up; the answer is these with their values
 
-    Keys and values are new in every instance, and those of a list differ. Each value follows its key in the answer too,
-    as in Zoology: for answers of values alone a query must be looked up too.
+    Keys and values are drawn for every instance, and those of a list differ. Each value follows its key in the answer
+    too, as in Zoology: for answers of values alone a query must be looked up too. A test list may have the pairs of a
+    training list in another order.
 
     pairs: in the list. queries: different keys of the list to look up. letters: that keys and values are drawn from.
     """
