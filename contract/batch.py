@@ -180,7 +180,9 @@ def _masked(batch: Batch, mask: int) -> np.ndarray:
     """bool [B, L]: where a segment reads the token `mask` in place of a scored target that is another token."""
     segment_ids, read = batch["decoder_segment_ids"], batch["decoder_input_tokens"]
     found = (segment_ids != 0) & ~_starts(segment_ids) & (read == mask)
-    found[:, 1:] &= (batch["decoder_loss_weights"][:, :-1] > 0) & (read[:, 1:] != batch["decoder_target_tokens"][:, :-1])
+    found[:, 1:] &= (batch["decoder_loss_weights"][:, :-1] > 0) & (
+        read[:, 1:] != batch["decoder_target_tokens"][:, :-1]
+    )
     return found
 
 

@@ -196,6 +196,15 @@ class Estimate:
         return self.state_bytes + self.teacher_bytes + self.batch_bytes + self.temporary_bytes
 
     @property
+    def adds_up_parameters(self) -> bool:
+        """Whether the compiler has made the gathers of parameters over mesh.fsdp sums of whole arrays, padded by zeros.
+
+        libtpu 0.0.42.1 does so where the axis has all 64 devices of a slice of v5p, and moves several times the bytes.
+        """
+        kinds = self.compiled.collectives if self.compiled is not None else None
+        return self.mesh["fsdp"] > 1 and bool(kinds) and not {"all-gather", "collective-permute"} & kinds.keys()
+
+    @property
     def fits(self) -> bool | None:
         """Whether the run fits the chip's usable memory; None if that memory is not known."""
         chip = self.topology.chip

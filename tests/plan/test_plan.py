@@ -211,6 +211,17 @@ def test_collectives_that_jaxlib_cannot_read_are_unknown():
     assert any(line.startswith("  collectives        unknown: ") for line in report_lines("configs/some.py", plan))
 
 
+@pytest.mark.parametrize(
+    "kinds", [{"all-reduce": 5}, {"all-reduce": 5, "all-gather": 2}, {"collective-permute": 2}, None]
+)
+@pytest.mark.parametrize("fsdp", [1, 4])
+def test_parameters_that_are_added_up_and_not_gathered_are_a_warning(kinds, fsdp):
+    plan = small_plan(mesh__data=-1 if fsdp == 1 else 1, mesh__fsdp=fsdp)
+    plan = dataclasses.replace(plan, compiled=Compiled(False, 1, 2, 6.0, 3, 4, kinds))
+    warned = any("are added up whole over mesh.fsdp" in line for line in report_lines("configs/some.py", plan))
+    assert warned == (fsdp > 1 and kinds == {"all-reduce": 5})
+
+
 def test_costs_are_printed_and_in_the_json_file():
     found = {"matrix products": Cost(300, 3 * GIB, GIB), "kernels": Cost(0, GIB, 0), "copies": Cost(100, 0, 0)}
     plan = dataclasses.replace(small_plan(), compiled=Compiled(False, 1, 2, 6.0, costs=found))
