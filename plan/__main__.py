@@ -113,8 +113,6 @@ def report_lines(config: str, plan: Estimate, fewest: int | None = None) -> Iter
         yield f"  roofline           {plan.roofline_seconds * 1e3:,.1f} ms per step at best, {rate:,.0f} positions/s"
     if plan.compiled is not None and not plan.compiled.refused:
         yield f"  collectives        {_collectives_text(plan.compiled.collectives)}"
-        if plan.adds_up_parameters:
-            yield "  WARNING            parameters are added up whole over mesh.fsdp: try mesh.data=2 and half of it"
     if plan.compiled is not None and plan.compiled.costs:
         yield from _cost_lines(plan.compiled.costs)
     if plan.fits is None:

@@ -181,7 +181,7 @@ class Estimate:
     temporary_bytes: int  # if compiled, all but arguments and results; otherwise activations and gradients
     compiled: Compiled | None  # None if the topology has no compiler
     flops: float  # model FLOPs per step, of all devices (models/flops.py)
-    warnings: list[str]  # about the attention kernel
+    warnings: list[str]  # about the attention kernel, and about collectives
 
     @property
     def state_bytes(self) -> int:
@@ -194,15 +194,6 @@ class Estimate:
         if self.compiled is not None:
             return self.compiled.total_bytes
         return self.state_bytes + self.teacher_bytes + self.batch_bytes + self.temporary_bytes
-
-    @property
-    def adds_up_parameters(self) -> bool:
-        """Whether the compiler has made the gathers of parameters over mesh.fsdp sums of whole arrays, padded by zeros.
-
-        libtpu 0.0.42.1 does so where the axis has all 64 devices of a slice of v5p, and moves several times the bytes.
-        """
-        kinds = self.compiled.collectives if self.compiled is not None else None
-        return self.mesh["fsdp"] > 1 and bool(kinds) and not {"all-gather", "collective-permute"} & kinds.keys()
 
     @property
     def fits(self) -> bool | None:
@@ -268,8 +259,19 @@ def estimate(experiment: Experiment, topology: Topology, *, with_costs: bool = F
         temporary_bytes=temporaries,
         compiled=compiled,
         flops=experiment.train_step_flops,
-        warnings=bias_warnings(experiment, topology.platform, axes),
+        warnings=[*bias_warnings(experiment, topology.platform, axes), *gather_warnings(axes["fsdp"], compiled)],
     )
+
+
+def gather_warnings(fsdp: int, compiled: Compiled | None) -> list[str]:
+    """Returns a warning if the compiler has made the gathers of parameters over mesh.fsdp sums of whole arrays.
+
+    libtpu 0.0.42.1 does so where the axis has all 64 devices of a slice of v5p, and moves several times the bytes.
+    """
+    kinds = compiled.collectives if compiled is not None else None
+    if fsdp == 1 or not kinds or {"all-gather", "collective-permute"} & kinds.keys():
+        return []
+    return ["parameters are added up whole over mesh.fsdp, not gathered: try mesh.data=2 and half of mesh.fsdp"]
 
 
 def precision_of(model: ModelConfig, platform: str) -> str:

@@ -15,7 +15,16 @@ from experiment.experiment import make_experiment
 from plan import __main__ as command
 from plan.__main__ import report_fields, report_lines
 from plan.costs import Cost
-from plan.estimate import Compiled, Topology, _bytes_needed, _text, estimate, parse_topology, pool_share
+from plan.estimate import (
+    Compiled,
+    Topology,
+    _bytes_needed,
+    _text,
+    estimate,
+    gather_warnings,
+    parse_topology,
+    pool_share,
+)
 from run.memory import Machine, resolve_memory
 from tests.in_process import run_here
 from tests.table import small_config
@@ -211,15 +220,17 @@ def test_collectives_that_jaxlib_cannot_read_are_unknown():
     assert any(line.startswith("  collectives        unknown: ") for line in report_lines("configs/some.py", plan))
 
 
-@pytest.mark.parametrize(
-    "kinds", [{"all-reduce": 5}, {"all-reduce": 5, "all-gather": 2}, {"collective-permute": 2}, None]
-)
-@pytest.mark.parametrize("fsdp", [1, 4])
-def test_parameters_that_are_added_up_and_not_gathered_are_a_warning(kinds, fsdp):
-    plan = small_plan(mesh__data=-1 if fsdp == 1 else 1, mesh__fsdp=fsdp)
-    plan = dataclasses.replace(plan, compiled=Compiled(False, 1, 2, 6.0, 3, 4, kinds))
-    warned = any("are added up whole over mesh.fsdp" in line for line in report_lines("configs/some.py", plan))
-    assert warned == (fsdp > 1 and kinds == {"all-reduce": 5})
+def test_parameters_that_are_added_up_and_not_gathered_are_a_warning():
+    """One device, no program, one that cannot be read, gathers, and gathers that are steps of a ring."""
+    for fsdp, kinds, count in (
+        (64, {"all-reduce": 5}, 1),
+        (1, {"all-reduce": 5}, 0),
+        (64, None, 0),
+        (64, {"all-reduce": 5, "all-gather": 2}, 0),
+        (64, {"all-reduce": 5, "collective-permute": 2}, 0),
+    ):
+        assert len(gather_warnings(fsdp, Compiled(False, 1, 2, 6.0, 3, 4, kinds))) == count
+    assert gather_warnings(64, None) == []
 
 
 def test_costs_are_printed_and_in_the_json_file():
