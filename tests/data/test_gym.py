@@ -38,12 +38,12 @@ FIRST = {  # task -> its first test instance with the default sizes, checked by 
     "addition": ("018+055=", "0073", "carry"),
     "cfg": ("[[[[({})][[[]{}[]][[]{}]]][(", ")]]]", ""),
     "countdown": ("4,7,15:32=", "15-7=8,8*4=32", ""),
-    "mqar": ("dAgBoIrXkKpNfOtD/gfro=", "gBfOrXoI", ""),
+    "mqar": ("aPkKcLuJqUxWdBtR/ukqd=", "uJkKqUdB", ""),
     "relationship": ("+frt:", "yyx", "forward"),
     "retrieval": ("?owp:", "PPN", "forward"),
     "reversal": ("0rso>", "XBF", "forward"),
     "selective_copy": (".a.idj.....n..e.......l........b=", "aidjnelb", ""),
-    "star_graph": ("nh|fi|rq|hj|ed|fe|dr|in/fq=", "fedrq", ""),
+    "star_graph": ("bq|th|pg|rp|hm|qr|mn|bt/bg=", "bqrpg", ""),
     "sudoku4": (".4.32....2.131.2=", "1423231442313142", ""),
     "sudoku9": (
         "..65.42.88.4...37.2..1839644216..8.76...4.5...85...6...7..1..5.54.2.7..616..357..=",
@@ -100,6 +100,8 @@ def test_test_instances_are_different_and_sizes_that_have_too_few_are_refused(na
         ConfigError, match=r"these sizes have about (\d\d?) .* is 500: set test_size=\1 or less, or larger"
     ):
         list(make_task("selective_copy:length=8,copied=2,symbols=2").test())
+    with pytest.raises(ConfigError, match=r"these sizes have about 0 .* is 500: set larger sizes$"):
+        list(make_task("mqar:pairs=2,queries=2,letters=2").test())
 
 
 @pytest.mark.parametrize("facts", [5, 6, 7, 90])
@@ -206,9 +208,27 @@ def test_the_equations_of_countdown_use_each_number_once_and_are_the_only_ones()
         assert found == {answer}
 
 
-def test_the_puzzles_of_a_solution_are_on_one_side():
-    task = small("sudoku4")
-    assert not {answer for _, answer, _ in task.train()} & {answer for _, answer, _ in task.test()}
+QUESTION = {  # a prompt and its answer -> what is the same in another order, with other blanks or with other queries
+    "addition": lambda prompt, _: frozenset(prompt[:-1].split("+")),
+    "countdown": lambda prompt, _: tuple(sorted(prompt.split(":")[0].split(","))),
+    "mqar": lambda prompt, _: frozenset(re.findall("[a-z][A-Z]", prompt)),
+    "star_graph": lambda prompt, _: frozenset(prompt.split("/")[0].split("|")),
+    "sudoku4": lambda _, answer: answer,
+}
+
+
+@pytest.mark.parametrize("name", QUESTION)
+@pytest.mark.parametrize("seed", range(3))
+def test_no_test_instance_is_a_training_instance_in_another_order(name, seed):
+    """Exhaustive: with the sizes of mqar there are 96 sets of pairs, with those of star_graph 60 sets of edges."""
+    sizes = {"mqar": "pairs=3,queries=2,letters=4,train_size=2000,test_size=200"}.get(name, SMALL[name])
+    task = make_task(f"{name}:{sizes},seed={seed}")
+    train, test = (
+        {QUESTION[name](prompt, answer) for prompt, answer, _ in side} for side in (task.train(), task.test())
+    )
+    assert train and test and not train & test
+    if name in ("mqar", "star_graph"):
+        assert len(train | test) == {"mqar": 96, "star_graph": 60}[name]
 
 
 def test_only_one_answer_makes_a_balanced_word():

@@ -93,8 +93,8 @@ class MQAR(DrawnTask):
         aXbQcZ/ca=cZaX   keys, each followed by its value, and keys to look up; the answer is these with their values
 
     Keys and values are drawn for every instance, and those of a list differ. Each value follows its key in the answer
-    too, as in Zoology: for answers of values alone a query must be looked up too. A test list may have the pairs of a
-    training list in another order.
+    too, as in Zoology: for answers of values alone a query must be looked up too. Lists of the same pairs, in any order
+    and with any queries, are on the same side of the split.
 
     pairs: in the list. queries: different keys of the list to look up. letters: that keys and values are drawn from.
     """
@@ -118,8 +118,9 @@ class MQAR(DrawnTask):
         keys, values = (draws.sample(letters[: self.letters], self.pairs) for letters in (LOWER, UPPER))
         value_of = dict(zip(keys, values, strict=True))
         queries = draws.sample(sorted(value_of), self.queries)
-        prompt = f"{''.join(map(''.join, value_of.items()))}/{''.join(queries)}="
-        return prompt, Instance(prompt, "".join(key + value_of[key] for key in queries))
+        listed = [key + value for key, value in value_of.items()]
+        prompt = f"{''.join(listed)}/{''.join(queries)}="
+        return "".join(sorted(listed)), Instance(prompt, "".join(key + value_of[key] for key in queries))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,7 +159,8 @@ class StarGraph(DrawnTask):
 
     The graph G(degree, length). Predicting the path from its start is right in one of `degree` cases by chance.
 
-    The first step after the start needs the whole path; every later step follows from the edges alone.
+    The first step after the start needs the whole path; every later step follows from the edges alone. Instances with
+    the same edges, in any order and with any goal, are on the same side of the split.
 
     degree: arms of the star. length: nodes of the path, start and goal included. labels: names that nodes can have.
     """
@@ -187,8 +189,7 @@ class StarGraph(DrawnTask):
         arms = [[start, *others[k :: self.degree]] for k in range(self.degree)]
         edges = [a + b for arm in arms for a, b in itertools.pairwise(arm)]
         draws.shuffle(edges)
-        prompt = f"{'|'.join(edges)}/{start}{arms[0][-1]}="
-        return prompt, Instance(prompt, "".join(arms[0]))
+        return "".join(sorted(edges)), Instance(f"{'|'.join(edges)}/{start}{arms[0][-1]}=", "".join(arms[0]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

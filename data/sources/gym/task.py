@@ -84,9 +84,10 @@ class DrawnTask(Task):
                 repeats += 1
                 if repeats > _MOST_REPEATS:
                     found = self.test_size - left
+                    fewer = f"test_size={found} or less, or " if found else ""
                     raise ConfigError(
                         f"data.path: these sizes have about {found} different test instances, and test_size is "
-                        f"{self.test_size}: set test_size={found} or less, or larger sizes"
+                        f"{self.test_size}: set {fewer}larger sizes"
                     )
                 continue
             if is_test:
