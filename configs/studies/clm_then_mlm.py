@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/clm_then_mlm.py --out=studies/clm_then_mlm
     python -m train.ablate --study=configs/studies/clm_then_mlm.py --out=studies/clm_then_mlm_flops \
-        --budget_unit=flops --budget=2e12
+        --seeds=3 --budget_unit=flops --budget=1.14e12
 
 One decoder of 0.35M parameters reads English (configs/studies/english.py, which names the files that it needs): CLM for
 a part of the steps, and masked tokens in rows that are read in both directions (MNTP) for the others.

@@ -2,7 +2,7 @@
 
     python -m train.ablate --study=configs/studies/hybrid_shares.py --out=studies/hybrid_shares
     python -m train.ablate --study=configs/studies/hybrid_shares.py --out=studies/hybrid_shares_flops \
-        --budget_unit=flops --budget=2e12
+        --seeds=3 --budget_unit=flops --budget=2.2843e12
 
 One decoder of 0.35M parameters reads English (configs/studies/english.py, which names the files that it needs): rows of
 CLM, and rows in both directions with 15% of the tokens masked (MNTP), at five shares of causal rows.
