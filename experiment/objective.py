@@ -108,7 +108,9 @@ def _scheduled(cls: type[Objective], fields: Mapping[str, Any], field: str) -> t
     _check_changed(cls, finals, field, "linear", "final_")
     linear = from_mapping(ScheduleSteps, steps, field)
     if linear.begin_step > linear.end_step:
-        raise ConfigError(f"{field}.begin_step={linear.begin_step} must be {field}.end_step={linear.end_step} or less")
+        raise ConfigError(
+            f"{field}.begin_step={linear.begin_step} must be {field}.end_step={linear.end_step} or less, both in steps"
+        )
     values = {name.removeprefix("final_"): value for name, value in finals.items()}
     try:
         final = from_mapping(cls, own | values, field)

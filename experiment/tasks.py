@@ -172,8 +172,8 @@ def _check_end(field: str, end_step: int, sections: ExperimentConfig) -> None:
     """Raises ConfigError for a schedule that the run does not reach the end of, which the config field `field` sets."""
     if sections.train.epochs:
         raise ConfigError(
-            f"train.epochs={sections.train.epochs} does not go with {field}, which counts steps: set train.steps "
-            "instead, and train.epochs=0"
+            f"train.epochs={sections.train.epochs} does not go with {field}, which needs the number of steps: set "
+            "train.steps instead, and train.epochs=0"
         )
     if end_step > sections.train.steps:
         raise ConfigError(

@@ -315,8 +315,10 @@ def _draw(probabilities_NxV: np.ndarray, temperature: float, random: np.random.G
     """Returns a token of each distribution, int [N]; the likeliest one at temperature 0."""
     if temperature == 0:
         return probabilities_NxV.argmax(axis=-1)
-    with np.errstate(divide="ignore"):
-        logits_NxV = np.log(probabilities_NxV) / temperature
+    with np.errstate(divide="ignore", over="ignore"):
+        # Relative to the greatest logit, so that a very small temperature gives -inf for the others.
+        logits_NxV = np.log(probabilities_NxV.astype(np.float64))
+        logits_NxV = (logits_NxV - logits_NxV.max(axis=-1, keepdims=True)) / temperature
     return (logits_NxV + random.gumbel(size=logits_NxV.shape)).argmax(axis=-1)
 
 

@@ -229,7 +229,9 @@ class Learner(abc.ABC):
     def _distilled_token_loss(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> LossSums:
         teacher, distillation, length = self.setup.teacher, self.setup.distillation, hidden_BxLxD.shape[1]
         assert teacher is not None, "params has a teacher"
-        states = hidden_BxLxD, bind(teacher, params["teacher"]).hidden(batch)
+        # Only the student's attention is annealed: the teacher reads as it was trained to.
+        open_batch = {name: field for name, field in batch.items() if not name.startswith("decoder_future_")}
+        states = hidden_BxLxD, bind(teacher, params["teacher"]).hidden(open_batch)
         scored, num_logits = scored_tokens(batch), self.num_logits(length)
         if num_logits < length:
             positions_BxK = scored_positions(scored.weights_BxL, num_logits)

@@ -141,7 +141,8 @@ def shown_tokens(batch: Batch, vocab: Vocab) -> np.ndarray:
     """Returns what a decoder-only batch shows in the place of each target, int32 [B, L].
 
     The target itself, except in segments with hidden targets. Where these are predicted at the position before, the
-    last hidden token of a segment, or of a block, is shown to no position: it is a mask.
+    last token of a segment, or of a block, is read by no position: it is a mask if all tokens that the segment scores
+    are hidden.
     """
     inputs, targets = batch["decoder_input_tokens"], batch["decoder_target_tokens"]
     place, segments = in_place(batch, vocab.mask), batch["decoder_segment_ids"]
@@ -152,8 +153,9 @@ def shown_tokens(batch: Batch, vocab: Vocab) -> np.ndarray:
     if "decoder_attention_order" in batch:  # the last token of a noisy block is read by no position either
         order = batch["decoder_attention_order"]
         is_last |= (order < 0) & (np.diff(order, axis=1, append=0) != 0)
-    after = np.where(is_last & (batch["decoder_loss_weights"] > 0), vocab.mask, np.roll(inputs, -1, axis=1))
-    after = np.where(is_last & (batch["decoder_loss_weights"] == 0), targets, after)
+    after, scored = np.roll(inputs, -1, axis=1), batch["decoder_loss_weights"] > 0
+    scores_visible = segments_with(segments, scored & ~is_last & (after != vocab.mask))
+    after = np.where(is_last, np.where(scored & ~scores_visible, vocab.mask, targets), after)
     return np.where(shifted, after, np.where(place, inputs, targets)).astype(np.int32)
 
 

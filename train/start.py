@@ -11,6 +11,7 @@ from contract.errors import ConfigError
 from evaluation.leakage import check_start
 from experiment.config import OptimizerConfig, TrainConfig, from_mapping
 from experiment.experiment import Experiment
+from experiment.objective import with_steps
 from experiment.outside import check_code, code_of
 from experiment.schedules import cycles_of, make_schedule
 from huggingface.folder import is_huggingface_folder
@@ -82,7 +83,10 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints) -> 
     if step:
         saved = workdir.config()
         check_code(saved.get("code"), f"{workdir}/config.json")
-        warnings = [f"the run continues with a changed config: {change}" for change in check_same_run(saved, config)]
+        warnings = [
+            f"the run continues with a changed config: {change}"
+            for change in check_same_run(_in_steps(saved), _in_steps(config))
+        ]
         warnings += check_schedule(saved, experiment, step)
     else:
         if workdir.is_imported:
@@ -130,6 +134,11 @@ def make_state(run: CompiledRun, start: Start) -> tuple[Start, TrainState]:
         return start, state
     params, lines = start_from(run, state.params, init_from)
     return dataclasses.replace(start, origin="\n".join(lines)), state.starting_with(params)
+
+
+def _in_steps(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a config whose objective has its steps in steps: a share of a longer run is another step."""
+    return {**config, "objective": with_steps(config["objective"], config["train"]["steps"])}
 
 
 def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) -> list[str]:

@@ -121,7 +121,9 @@ def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list
     """
     old, new = flatten(saved), flatten(current)
     changed = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
-    lines = {name: f"{name}: {_text(old, name)} -> {_text(new, name)}" for name in changed}
+    # The section "teacher" identifies the model of distillation.teacher.
+    fields = {name: f"distillation.{name}" if name.startswith("teacher.") else name for name in changed}
+    lines = {name: f"{field}: {_text(old, name)} -> {_text(new, name)}" for name, field in fields.items()}
     forbidden = [lines[name] for name in changed if not _may_change(name)]
     if forbidden:
         raise ConfigError(

@@ -33,6 +33,13 @@ def test_masks_by_order(order, expected):
     assert first_masks(PROBABILITIES, order, 2, random).tolist() == expected[:2]
 
 
+@pytest.mark.parametrize("temperature", [1e-40, 1e-310])
+def test_a_tiny_temperature_draws_one_of_the_likeliest_tokens(temperature):
+    random, certain = np.random.default_rng(0), np.array([[0, 0, 1, 0]], np.float32)
+    drawn = fill_masks._draw(np.concatenate([PROBABILITIES, certain]), temperature, random)
+    assert drawn[[0, 1, 3, 4]].tolist() == [0, 0, 0, 2] and drawn[2] in (0, 1)
+
+
 def test_a_random_order_has_each_mask_first_equally_often():
     random = np.random.default_rng(0)
     first = [int(first_masks(PROBABILITIES, "random", 1, random)[0]) for _ in range(4000)]

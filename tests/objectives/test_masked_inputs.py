@@ -20,6 +20,7 @@ from objectives.rows.collate import Collator
 from run.compiled_run import make_run
 from run.evaluation import evaluate
 from run.step import make_eval_step
+from show.examples import shown_tokens
 from tests.objectives.helpers import collator, random_keys, random_windows, vocab
 from tests.small_fields import small_config
 from tests.table import reads_corpus
@@ -51,6 +52,16 @@ def test_a_packed_row_by_hand(monkeypatch):
     }
     for name, row in expected.items():
         assert batch[name][0].tolist() == row, name
+
+
+def test_show_counts_the_masks_that_are_read():
+    """A text's last token is never read: it is shown as itself unless all others are hidden."""
+    tokens, lengths = np.arange(10, 26, dtype=np.int32).reshape(2, 8), np.array([8, 5])
+    windows = Windows(tokens, lengths, np.zeros(2, int), random_keys(2), np.zeros(2, np.int32))
+    batch = collate(FIXED, windows, 13, 1)
+    shown = shown_tokens(batch, VOCAB)
+    assert (shown == MASK).sum() == (batch["decoder_input_tokens"] == MASK).sum() > 0
+    assert shown[0, [7, 12]].tolist() == [17, 22]
 
 
 @settings(deadline=None, max_examples=50)

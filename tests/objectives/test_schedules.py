@@ -187,7 +187,10 @@ def test_rows_have_room_for_the_scored_positions_of_both_ends():
 
 MASKING = "final_mask_rate, final_mask_token_rate, final_random_token_rate"
 INVALID = {
-    "steps out of order": (config_of(begin_step=17), "objective.begin_step=17 must be objective.end_step=16 or less"),
+    "steps out of order": (
+        config_of(begin_step=17),
+        "objective.begin_step=17 must be objective.end_step=16 or less, both in steps",
+    ),
     "after the run": (config_of(end_step=21), "objective.end_step=21 must be train.steps=20 or less"),
     "no number": (
         config_of(final_mask_count=1.0),

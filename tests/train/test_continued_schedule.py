@@ -1,6 +1,7 @@
 """A run that continues with another length keeps its learning rate, or changes it where optimizer.cycles says so."""
 
 import io
+import json
 import pathlib
 import re
 import shutil
@@ -98,6 +99,21 @@ def test_a_change_that_is_not_chosen_is_one_line_with_both_rates_and_the_choices
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}") as error:
         check(old, new, step)
     assert "\n" not in str(error.value)
+
+
+def test_a_longer_run_keeps_the_steps_of_an_objective_that_are_shares_of_its_length(corpus, tmp_path):
+    def train(steps, end_step):
+        fields = {"train__steps": steps, "optimizer__schedule": "constant", "optimizer__warmup_steps": 1}
+        fields |= {"objective__end_step": end_step, **reads_corpus("clm_then_mlm", corpus)}
+        experiment = small_experiment("clm_then_mlm", "decoder_only", **fields)
+        train_and_evaluate(experiment, str(tmp_path / "run"), console=Console(file=io.StringIO()))
+        return lines_of(tmp_path / "run")
+
+    train(4, 0.5)
+    with pytest.raises(ConfigError, match=r"another config \(objective.end_step: 2 -> 4"):
+        train(8, 0.5)
+    train(8, 2.0)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["objective"]["end_step"] == 2.0
 
 
 # Runs of a few steps. Each is trained to the next length with the same command as after a kill.

@@ -96,7 +96,9 @@ def test_a_continued_run_has_the_same_teacher_and_equals_the_uninterrupted_one(c
     # Other parameters are another teacher.
     shutil.rmtree(tmp_path / "moved")
     save_random_run(load_experiment(teachers / "decoder_only").config, str(tmp_path / "moved"), steps=(3,))
-    with pytest.raises(ConfigError, match=r"another config \(teacher.parameters: .* teacher.step: 0 -> 3\)") as error:
+    with pytest.raises(
+        ConfigError, match=r"another config \(distillation.teacher.parameters: .* distillation.teacher.step: 0 -> 3\)"
+    ) as error:
         train(config, tmp_path / "again")
     assert "\n" not in str(error.value)
 
