@@ -87,8 +87,13 @@ def layers_there(there: ModelConfig, here: ModelConfig, where: str) -> np.ndarra
     """Returns, for each layer of a stack here, the layer of the model `there` that it starts as: int [num_layers].
 
     Raises ConfigError unless the stack here is a whole number of those there, and where the copies of a layer would be
-    local and global ones.
+    local and global ones, or would have a norm that it has not.
     """
+    if here.num_layers != there.num_layers and not there.first_attention_norm:
+        raise ConfigError(
+            f"{where}: model.num_layers={here.num_layers} repeats layer 0, which with model.first_attention_norm=False "
+            f"has no norm before its attention: its copies would have an untrained one: set it to {there.num_layers}"
+        )
     if here.num_layers % there.num_layers:
         raise ConfigError(
             f"{where}: model.num_layers={here.num_layers} must be a multiple of {there.num_layers}, the layers there, "

@@ -252,6 +252,16 @@ LOCAL = dict(model__global_every=2, model__local_distance=3, model__local_rope_t
             LOCAL | {"model__num_layers": 6},
             "repeats the 3 layers there, which are not a multiple of model.global_every=2: local layers would become",
         ),
+        (
+            {"model__first_attention_norm": False},
+            {"model__first_attention_norm": False, "model__num_layers": 4},
+            "model.num_layers=4 repeats layer 0, which .* has no norm .* an untrained one: set it to 2$",
+        ),
+        (  # not "a multiple of 2", which is refused too
+            {"model__first_attention_norm": False},
+            {"model__first_attention_norm": False, "model__num_layers": 3},
+            "model.num_layers=3 repeats layer 0",
+        ),
     ],
 )
 def test_fields_of_local_attention_and_soft_caps_are_those_of_the_earlier_run(corpus, tmp_path, there, here, message):
