@@ -37,7 +37,7 @@ from learners.learner import Learner, LearnerSetup
 from models.config import ModelConfig
 from models.transformer import Params
 from objectives import Denoiser, denoisers_of
-from objectives.objective import Architecture, RowShape
+from objectives.objective import RowShape
 from objectives.rows.collate import Collator
 from objectives.rows.window_specs import most_scored
 
@@ -269,7 +269,7 @@ def make_experiment(
     model = make_model_config(fields_of_model, data, vocab_size or tokenizer.vocab.size, denoisers)
     make_optimizer(sections.optimizer, sections.train.assumed_steps, model)  # raises for fields that cannot work
     if not data.append_special_tokens:
-        _check_special_tokens(denoisers, model.architecture, tokenizer.vocab, data)
+        _check_special_tokens(denoisers, sections, tokenizer.vocab)
     annealing_warnings = _check_annealing(sections, model) if data.attention_annealing_steps else []
     if any(denoiser.objective.has_blocks or denoiser.objective.has_positions for denoiser in denoisers):
         check_places(denoisers, model, data)
@@ -413,21 +413,21 @@ def check_places(denoisers: Sequence[Denoiser], model: ModelConfig, data: DataCo
             )
 
 
-def _check_special_tokens(
-    denoisers: Sequence[Denoiser], architecture: Architecture, vocab: Vocab, data: DataConfig
-) -> None:
+def _check_special_tokens(denoisers: Sequence[Denoiser], sections: ExperimentConfig, vocab: Vocab) -> None:
     """Raises ConfigError where `vocab` lacks a special token of a denoiser: data.append_special_tokens is False."""
+    is_start = sections.train.init_from and sections.train.init_from_vocabulary == "equal"  # of a model without it
+    remedy = "data.append_special_tokens=True" + (" and train.init_from_vocabulary='by_token'" if is_start else "")
     for denoiser in denoisers:
-        roles = denoiser.objective.special_tokens(architecture)
+        roles = denoiser.objective.special_tokens(sections.model["architecture"])
         missing = [GENERAL_NAMES[role] for role in roles if getattr(vocab, role) < 0]
-        if denoiser.mode and denoiser.mode not in dict(vocab.modes) and denoiser.mode in data.mode_tokens:
+        if denoiser.mode and denoiser.mode not in dict(vocab.modes) and denoiser.mode in sections.data.mode_tokens:
             missing.append(denoiser.mode)
         if not vocab.num_sentinels and denoiser.objective.num_sentinels(np.array([1, 2, 3])).any():
             missing.append(sentinel_name(0))
         if missing:
             raise ConfigError(
                 f"{denoiser.field} ({type(denoiser.objective).__name__}) needs the special token {missing[0]}, which "
-                f"data.tokenizer={data.tokenizer!r} lacks: set data.append_special_tokens=True"
+                f"data.tokenizer={sections.data.tokenizer!r} lacks: set {remedy}"
             )
 
 

@@ -208,6 +208,8 @@ def _fields_of(origin: Origin, config: Mapping[str, Any], overrides: Mapping[str
         fields["model.target_positions"] = True  # new where the origin has none: train/conversions.py
     if not has_table:
         del fields["model.max_length"]
+    if overrides.get("model.architecture") == "decoder_only":
+        del fields["model.num_token_types"]  # a decoder has none: train/init_from.py
     vocabulary = {f"data.{name}": value for name, value in origin.vocabulary.items()}
     if any(overrides.get(field, value) != value for field, value in vocabulary.items()):
         del fields["model.vocab_size"]  # other rows; the vocabularies are compared by their tokens

@@ -32,7 +32,7 @@ CODE = {
     "experiment": 1_095,
     "files": 320,
     "generate": 995,
-    "huggingface": 2_010,
+    "huggingface": 2_012,
     "learners": 824,
     "models": 1_623,
     "objectives": 3_917,
@@ -40,7 +40,7 @@ CODE = {
     "run": 1_348,
     "show": 964,
     "studies": 3_030,
-    "train": 1_006,
+    "train": 1_031,
     "workdir": 857,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.

@@ -3,6 +3,7 @@
 | from -> to | rule | source |
 |---|---|---|
 | decoder_only -> encoder_only, and back | the stack's arrays have the other stack's names | |
+| encoder_only with token types -> decoder_only | the vector of type 0 is added to that of each learned position | |
 | decoder_only -> encoder_decoder | both stacks are the decoder; cross-attention is its self-attention | T5Gemma (Zhang et al. 2025, arXiv 2504.06225) |
 | the same with merged_attention | both stacks are the decoder, whose self-attention also reads the encoder | T5Gemma 2 (Zhang et al. 2025, arXiv 2512.14856) |
 | n layers -> k n | the layers of the stack k times, one after another | G_stack (Du et al. 2024, arXiv 2405.15319) |
@@ -87,8 +88,13 @@ def layers_there(there: ModelConfig, here: ModelConfig, where: str) -> np.ndarra
     """Returns, for each layer of a stack here, the layer of the model `there` that it starts as: int [num_layers].
 
     Raises ConfigError unless the stack here is a whole number of those there, and where the copies of a layer would be
-    local and global ones.
+    local and global ones, or would have a norm that it has not.
     """
+    if here.num_layers != there.num_layers and not there.first_attention_norm:
+        raise ConfigError(
+            f"{where}: model.num_layers={here.num_layers} repeats layer 0, which with model.first_attention_norm=False "
+            f"has no norm before its attention: its copies would have an untrained one: set it to {there.num_layers}"
+        )
     if here.num_layers % there.num_layers:
         raise ConfigError(
             f"{where}: model.num_layers={here.num_layers} must be a multiple of {there.num_layers}, the layers there, "
@@ -169,6 +175,8 @@ def describe_conversions(there: ModelConfig, here: ModelConfig, annealing_steps:
         lines.append(f"that decoder is causal, and here attention to later tokens {opens}")
     if there.architecture != here.architecture:
         lines.append(_DESCRIPTIONS["merged_attention" if here.merged_attention else here.architecture])
+    if there.num_token_types and not here.has_encoder:
+        lines.append("a decoder has no token types: the vector of type 0, that of texts, is added to each position's")
     if here.target_positions and not there.target_positions:
         lines.append("the positions of targets are new and 0: texts from left to right have that model's logits")
     if here.continuous_positions and not there.continuous_positions:

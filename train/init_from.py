@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
@@ -67,7 +68,32 @@ def check_init_from(experiment: Experiment) -> list[str]:
 
     Raises ConfigError, one line, where that model cannot be the start.
     """
-    return list(plan_start(open_origin(experiment.train.init_from), experiment).notes)
+    return list(plan_start(_open_start(experiment.train.init_from, experiment.model), experiment).notes)
+
+
+def _open_start(path: str, model: ModelConfig) -> Origin:
+    """Returns the origin in `path`. For a decoder, positions of an encoder with token types have the vector of type 0.
+
+    Texts have type 0, but for second sentences. Raises ConfigError for an encoder without a table of positions.
+    """
+    origin = open_origin(path)
+    if model.has_encoder or not origin.model.num_token_types:
+        return origin
+    if origin.model.positions != "learned":
+        raise ConfigError(
+            f"{origin.where}: decoders have no token types, and model.positions={origin.model.positions!r} has no "
+            "table to which that of texts is added: start from a model with model.num_token_types=0"
+        )
+
+    def load(mesh: Mesh) -> tuple[Params, int | None]:
+        params, step = origin.load(mesh)
+        rest = {name: tree for name, tree in params.items() if name != "token_type_embedder"}
+        table, types = params["position_embedder"]["embedding"], params["token_type_embedder"]["embedding"]
+        table = jax.jit(lambda x, y: x + y[0], out_shardings=getattr(table, "sharding", None))(table, types)
+        return rest | {"position_embedder": {"embedding": table}}, step
+
+    shapes = {name: tree for name, tree in origin.shapes.items() if name != "token_type_embedder"}
+    return dataclasses.replace(origin, shapes=shapes, load=load)
 
 
 def start_from(run: CompiledRun, params: Params, path: str) -> tuple[Params, list[str]]:
@@ -83,7 +109,7 @@ def start_from(run: CompiledRun, params: Params, path: str) -> tuple[Params, lis
     Raises ConfigError as `check_init_from`.
     """
     learner = run.experiment.learner
-    origin = open_origin(path)
+    origin = _open_start(path, run.experiment.model)
     plan = plan_start(origin, run.experiment)
     before = learner.transformer(params)
     transformer, step = origin.load(run.mesh)

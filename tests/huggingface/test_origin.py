@@ -116,7 +116,8 @@ def test_a_mask_token_is_appended_to_a_folder_without_one(corpus, tmp_path):
     folder = make_hub_folder(tmp_path / "hub", "llama")
     given = fields(corpus, "hybrid:mntp", "decoder_only", folder)
     with pytest.raises(
-        ConfigError, match=r"needs the special token .MASK., which .*: set data.append_special_tokens=True"
+        ConfigError,
+        match=r"MASK., which .*: set data.append_special_tokens=True and train.init_from_vocabulary='by_token'$",
     ):
         make_experiment(with_origin_fields(given, {}))
     given["data"]["append_special_tokens"] = True

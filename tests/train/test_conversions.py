@@ -6,6 +6,7 @@ import pytest
 
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
+from huggingface.origin import with_origin_fields
 from models.parameters import leaf_name
 from models.transformer import apply
 from run.compiled_run import make_run
@@ -104,6 +105,27 @@ def test_an_encoder_becomes_a_decoder(corpus, tmp_path):
     _, params, _ = started(corpus, tmp_path, "clm", "decoder_only")
     for path, array in by_name(params).items():
         np.testing.assert_array_equal(array, by_name(saved)[path.replace("decoder/", "encoder/")], err_msg=path)
+
+
+@pytest.mark.parametrize("overrides", [{}, {"model__max_length": 80, "model__d_model": 64}])
+def test_an_encoder_with_token_types_becomes_a_decoder_whose_positions_have_type_0(corpus, tmp_path, overrides):
+    bert = {"model__positions": "learned", "model__embedding_norm": True, "model__prediction_head": "bert"}
+    there, saved = save(tmp_path, corpus, "encoder_only", model__num_token_types=2, **bert)
+    config = fields(corpus, "mlm", "decoder_only", train__init_from=str(tmp_path), **bert | overrides)
+    given = {"model.architecture": "decoder_only"} | {k.replace("__", "."): v for k, v in overrides.items()}
+    assert with_origin_fields(config, given)["model"]["num_token_types"] == 0
+    assert with_origin_fields(config, given | {"model.num_token_types": 0})["model"]["num_token_types"] == 0
+    run, params, lines = started(corpus, tmp_path, "mlm", "decoder_only", **bert | overrides)
+    assert lines[2] == (
+        " converted  a decoder has no token types: the vector of type 0, that of texts, is added to each position's"
+    )
+    assert not any(line.lstrip().startswith("new") for line in lines)
+    table, types = (saved[f"{name}_embedder"]["embedding"] for name in ("position", "token_type"))
+    n, d = table.shape
+    np.testing.assert_array_equal(by_name(params)["position_embedder/embedding"][:n, :d], table + types[0])
+    of_decoder, of_encoder = row(there.vocab, causal=False)
+    logits = np.asarray(apply(run.experiment.model, params, of_decoder))[:, :6]
+    np.testing.assert_allclose(logits, np.asarray(apply(there.model, saved, of_encoder))[:, :6], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("embedding", [{}, {"model__positions": "learned", "model__embedding_norm": True}])
@@ -218,6 +240,10 @@ DECODER, CLM = ("decoder_only",), ("clm", "decoder_only")
         (DECODER, {"rope_theta": 2e4}, CLM, {}, "model.rope_theta is 20000.0 in that run and 10000.0"),
         (DECODER, {}, CLM, {"d_model": 48}, "model.d_model=48 must be a multiple of 32, the number there, of which"),
         (DECODER, {}, CLM, {"mlp": "gelu"}, r"wi/kernel is missing in that run and float32\[2, 32, 48\] here"),
+        (
+            ("encoder_only",), {"num_token_types": 2}, CLM, {},
+            "decoders have no token types, and model.positions='rope' has no table .* with model.num_token_types=0$",
+        ),
         (DECODER, {}, ("nsp", "encoder_only"), {}, "token_type_embedder/embedding is missing in that run"),
     ],
 )  # fmt: skip
@@ -251,6 +277,16 @@ LOCAL = dict(model__global_every=2, model__local_distance=3, model__local_rope_t
             LOCAL | {"model__num_layers": 3},
             LOCAL | {"model__num_layers": 6},
             "repeats the 3 layers there, which are not a multiple of model.global_every=2: local layers would become",
+        ),
+        (
+            {"model__first_attention_norm": False},
+            {"model__first_attention_norm": False, "model__num_layers": 4},
+            "model.num_layers=4 repeats layer 0, which .* has no norm .* an untrained one: set it to 2$",
+        ),
+        (  # not "a multiple of 2", which is refused too
+            {"model__first_attention_norm": False},
+            {"model__first_attention_norm": False, "model__num_layers": 3},
+            "model.num_layers=3 repeats layer 0",
         ),
     ],
 )
