@@ -27,7 +27,7 @@ CODE = {
     "command": 365,
     "configs": 2_357,
     "contract": 393,
-    "data": 4_387,
+    "data": 4_392,
     "evaluation": 1_900,
     "experiment": 1_093,
     "files": 320,
