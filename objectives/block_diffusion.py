@@ -45,7 +45,6 @@ class BlockDiffusion(InPlace):
     alignment: Literal["same", "next"]
 
     byte_metric: ClassVar[str] = "bits_per_byte"  # the bound, of the text in its order, with the EOS of documents
-    has_attention_order: ClassVar = True
     has_blocks: ClassVar = True
 
     @property

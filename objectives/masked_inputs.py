@@ -40,6 +40,7 @@ class MaskedInputs(CLM):
     architectures: ClassVar = frozenset({"decoder_only"})
     in_place: ClassVar = True
     causal: ClassVar = True
+    masks_inputs: ClassVar = True
     has_inputs: ClassVar = False
     byte_metric: ClassVar = CLM.byte_metric  # of evaluations, which hide nothing
     prompting: ClassVar = CLM.prompting

@@ -109,7 +109,8 @@ class Objective(abc.ABC):
     has_inputs: ClassVar[bool] = True  # whether there are inputs that a decoder may read bidirectionally
     in_place: ClassVar[bool] = False  # whether `corrupt` makes Masked examples
     causal: ClassVar[bool] = False  # whether a decoder reads examples that are predicted in place causally
-    has_attention_order: ClassVar[bool] = False  # whether `corrupt` sets Masked.attention_order, or Masked.blocks
+    masks_inputs: ClassVar[bool] = False  # whether causal rows read [MASK] in place of some of their targets
+    has_attention_order: ClassVar[bool] = False  # whether `corrupt` sets Masked.attention_order
     has_blocks: ClassVar[bool] = False  # whether `corrupt` sets Masked.blocks
     has_places: ClassVar[bool] = False  # whether `corrupt` sets InputsTargets.places
     has_positions: ClassVar[bool] = False  # whether `corrupt` sets InputsTargets.positions

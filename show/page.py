@@ -181,10 +181,12 @@ def make_page(experiment: Experiment, documents: Documents | MixedDocuments, *, 
     numbers = chunk_numbers(experiment, num_chunks, chunk_rows)
     totals = Totals(len(experiment.tasks))
     denoiser_ids, row_ids, steps, errors = [], [], [], []
+    masks_inputs = any(denoiser.objective.masks_inputs for denoiser in experiment.denoisers)
+    mask = experiment.vocab.mask if masks_inputs else -1
     for n in numbers:
         chunk = dataset[n]
         try:
-            check_batch(chunk.batch, experiment.model.architecture, experiment.vocab.mask)
+            check_batch(chunk.batch, experiment.model.architecture, mask)
         except ValueError as error:
             errors.append(f"invalid batch: {error}")
         examples = examples_of(chunk, experiment.vocab)

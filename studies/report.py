@@ -168,17 +168,29 @@ def _versions(results: Results) -> dict[str, str]:
 def _joint_questions(results: Results) -> list[str]:
     """Returns the sentence on what varies together, and on the sizes of the variants where these differ."""
     study, said = results.study, []
-    names = [f"`{field}`" for field in results.questions]
-    names = ["their config"] * (len({study.config_of(name) for name in study.variants}) > 1) + names
-    if len(names) > 1:
-        listed = f"{', '.join(names[:-1])} and {names[-1]}"
-        said.append(f"The variants differ in {listed}, and a difference is of all these together.")
+    varied = {f"`{field}`": values for field, values in results.questions.items()}
+    varied = {"their config": [study.config_of(name) for name in study.variants]} | varied
+    of_baseline = [*study.variants].index(study.baseline)
+    differing = {
+        name: [field for field, values in varied.items() if values[place] != values[of_baseline]]
+        for place, name in enumerate(study.variants)
+    }
+    if joint := {name: fields for name, fields in differing.items() if len(fields) > 1}:
+        names = [field for field in varied if any(field in fields for fields in joint.values())]
+        who = "The variants differ"
+        if len(joint) < len(study.variants) - 1:
+            who = f"{_listed([f'`{name}`' for name in joint])} differ{'s' * (len(joint) == 1)} from `{study.baseline}`"
+        said.append(f"{who} in {_listed(names)}, and a difference is of all these together.")
     complete, sizes = [runs for name in study.variants if (runs := results.of(name))], []
     for total, word in (("num_params", "parameters"), ("steps", "updates")):
         means = [statistics.fmean(getattr(run, total) for run in runs) for runs in complete]
         if means and max(means) > _SIMILAR * min(means):
             sizes.append(f"{large(min(means))} to {large(max(means))} {word}")
     return said + [f"They have {' and '.join(sizes)}."] * bool(sizes)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _field_rows(fields: Mapping[str, Sequence[Any]]) -> list[list[str]]:

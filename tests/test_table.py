@@ -30,7 +30,6 @@ from objectives import OBJECTIVES, Mixture, denoisers_of
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences
 from objectives.losses.cross_entropy import target_side
-from objectives.masked_inputs import MaskedInputs
 from objectives.objective import Masked, Objective
 from objectives.rows.collate import extra_columns_of
 from run.step import init_state, make_train_step
@@ -366,7 +365,7 @@ def most_scored_in(batch: Batch) -> int:
 
 def hidden_by(experiment: Experiment) -> int:
     """The token that hides targets of causal rows, -1 if none does."""
-    masks = any(isinstance(denoiser.objective, MaskedInputs) for denoiser in experiment.denoisers)
+    masks = any(denoiser.objective.masks_inputs for denoiser in experiment.denoisers)
     return experiment.vocab.mask if masks else -1
 
 

@@ -21,7 +21,7 @@ Examples = InputsTargets | Masked | layout.DecoderExamples
 _FIELDS = {
     "has_denominators": ("denominators",),
     "has_attention_order": ("attention_order",),
-    "has_blocks": ("blocks", "positions"),
+    "has_blocks": ("blocks",),
     "has_places": ("positions", "target_positions"),
 }
 

@@ -5,7 +5,7 @@ describes the fields of the batch.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -14,16 +14,20 @@ from contract.vocab import Vocab
 from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, append, prepend
 from objectives.objective import Architecture, InputsTargets, Masked, RowShape
-from objectives.rows.clean_copies import with_clean_copies
+from objectives.rows.clean_copies import copy_lengths, read_in_blocks
 
 
 class _Runs:
     """Rows filled from the left: the runs of positions of each example, example after example, then padding.
 
     Arrays are made run by run: NumPy repeats values much faster than it scatters them.
+
+    A clean copy of an example (objectives/rows/clean_copies.py) is one more run, with positions of its own.
     """
 
-    def __init__(self, row_ids: np.ndarray, lengths: np.ndarray, num_rows: int, width: int):
+    def __init__(
+        self, row_ids: np.ndarray, lengths: np.ndarray, num_rows: int, width: int, copies: np.ndarray | None = None
+    ):
         """Raises ValueError if the examples of a row are longer than the row.
 
         Args:
@@ -31,7 +35,11 @@ class _Runs:
           lengths: int [E, P], the lengths of each example's P runs.
           num_rows: rows.
           width: positions of a row.
+          copies: int [E], the lengths of the clean copies; None: no example has one.
         """
+        self._lengths_of_examples, self._copies = lengths.sum(axis=1), copies
+        if copies is not None:
+            lengths = np.column_stack([lengths, copies])
         used = np.bincount(row_ids, lengths.sum(axis=1), num_rows).astype(np.int64)
         if (used > width).any():
             raise ValueError(f"examples of {used.max()} tokens in rows of {width}")
@@ -44,8 +52,13 @@ class _Runs:
         self._number_in_row = np.arange(num_examples) - np.searchsorted(row_ids, row_ids)
         self._one_per_row = num_examples == num_rows and not self._number_in_row.any()
         begins = (np.cumsum(self._lengths) - self._lengths)[self._index[:, 0]]
-        self._begins_in_row = begins - row_ids * width
-        self.filled = valid_positions(used, width)  # bool [rows, width]
+        self._begins_in_row = (begins - row_ids * width)[:, None]
+        self.filled = self._own = valid_positions(used, width)  # bool [rows, width]
+        if copies is not None:
+            is_copy = np.arange(num_runs) == num_runs - 1
+            self._begins_in_row = self._begins_in_row + is_copy * self._lengths_of_examples[:, None]
+            self._copied = self.spread(is_copy, np.bool_)
+            self._own = self.filled & ~self._copied
         # Indices into flattened rows: the first position of each example that has one, and of each row's padding.
         self.starts = begins[lengths.any(axis=1)]
         self.padding_starts = (row * width + used)[used < width]
@@ -61,21 +74,31 @@ class _Runs:
 
     def positions(self) -> np.ndarray:
         positions = np.arange(self.filled.shape[1], dtype=np.int32) * self.filled
-        if not self._one_per_row:
-            positions -= self.spread(self._begins_in_row[:, None], np.int32)
+        if self._copies is not None or not self._one_per_row:
+            positions -= self.spread(self._begins_in_row, np.int32)
         return positions
 
-    def fill(self, array: np.ndarray, lengths: np.ndarray, padding: int, dtype: type = np.int32) -> np.ndarray:
-        """[rows, width]: the first lengths[e] of array[e], for all e in order, then `padding`.
+    def fill(
+        self, array: np.ndarray, padding: int, dtype: type = np.int32, copies: np.ndarray | None = None
+    ) -> np.ndarray:
+        """[rows, width]: the values of each example, array[e], and those of its clean copy, copies[e].
 
-        Each example must have lengths[e] positions, in one run or several.
+        Elsewhere `padding`, and without `copies` in clean copies too.
         """
         into: np.ndarray = np.full(self.filled.shape, padding, dtype)
         if self._one_per_row:
             width = min(array.shape[1], into.shape[1])
-            np.copyto(into[:, :width], array[:, :width], where=self.filled[:, :width])
-            return into
-        return _fill(array, lengths, at=self.filled, into=into)
+            np.copyto(into[:, :width], array[:, :width], where=self._own[:, :width])
+        else:
+            _fill(array, self._lengths_of_examples, at=self._own, into=into)
+        if self._copies is not None and copies is not None:
+            _fill(copies, self._copies, at=self._copied, into=into)
+        return into
+
+    def fill_positions(self, array: np.ndarray) -> np.ndarray:
+        """[rows, width]: the positions of each example, array[e]; those of clean copies are 0, 1, ..."""
+        filled = self.fill(array, 0)
+        return filled if self._copies is None else np.where(self._copied, self.positions(), filled)
 
 
 def _fill(array: np.ndarray, lengths: np.ndarray, at: np.ndarray, into: np.ndarray) -> np.ndarray:
@@ -105,7 +128,7 @@ def _decoder_fields(runs: _Runs, targets: np.ndarray, denoiser_ids: np.ndarray, 
 
 def _encoder_fields(runs: _Runs, inputs: Sequences, vocab: Vocab) -> Batch:
     return {
-        "encoder_input_tokens": runs.fill(*inputs, vocab.pad),
+        "encoder_input_tokens": runs.fill(inputs.tokens, vocab.pad),
         "encoder_segment_ids": runs.segments(),
         "encoder_positions": runs.positions(),
     }
@@ -157,10 +180,10 @@ def encoder_decoder(
     decoder = _Runs(row_ids, targets.lengths[:, None], num_rows, shape.targets_length)
     return {
         **_encoder_fields(encoder, inputs, vocab),
-        **_decoder_fields(decoder, decoder.fill(*targets, vocab.pad), denoiser_ids, vocab),
+        **_decoder_fields(decoder, decoder.fill(targets.tokens, vocab.pad), denoiser_ids, vocab),
         "decoder_loss_weights": decoder.spread(1, np.float32),
         **({} if labels is None else {"sentence_labels": _by_row(labels, row_ids, num_rows)}),
-        **({} if positions is None else {"decoder_positions": decoder.fill(positions, targets.lengths, 0)}),
+        **({} if positions is None else {"decoder_positions": decoder.fill(positions, 0)}),
     }
 
 
@@ -175,8 +198,12 @@ class DecoderExamples(NamedTuple):
     labels: np.ndarray | None = None  # int32 [E]
     denominators: np.ndarray | None = None  # float32 [E, W], as in Masked
     attention_order: np.ndarray | None = None  # int32 [E, W], as in Masked
+    blocks: np.ndarray | None = None  # int32 [E, W], as in Masked
     positions: np.ndarray | None = None  # int32 [E, W], as in Masked
     target_positions: np.ndarray | None = None  # int32 [E, W], the place of each target in its text; None: `positions`
+
+
+_OF_EITHER = ("labels", "denominators", "attention_order", "blocks", "positions")  # fields of Masked and DecoderExamples
 
 
 def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: bool, vocab: Vocab) -> DecoderExamples:
@@ -185,13 +212,12 @@ def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: boo
     Masked examples are read in both directions unless they are causal. bidirectional_inputs: as for `decoder_only`.
     """
     if isinstance(examples, Masked):
-        examples = with_clean_copies(examples, vocab)
         lengths = examples.inputs.lengths
         weights = examples.selected.astype(np.float32) if examples.weights is None else examples.weights
         shifted = np.zeros(len(lengths), bool) if examples.shifted is None else examples.shifted
         prefix = lengths if examples.causal is None else np.where(examples.causal, 0, lengths)
-        optional = examples.labels, examples.denominators, examples.attention_order, examples.positions
-        return DecoderExamples(examples.inputs, examples.targets, weights, shifted, prefix, *optional)
+        optional = {name: getattr(examples, name) for name in _OF_EITHER}
+        return DecoderExamples(examples.inputs, examples.targets, weights, shifted, prefix, **optional)
     inputs, targets, labels, places, positions = examples
     lengths = inputs.lengths + targets.lengths
     filled = valid_positions(lengths, int(lengths.max(initial=0)))
@@ -223,6 +249,28 @@ def with_positions(parts: Sequence[InputsTargets], architecture: Architecture) -
     return [part._replace(positions=of_part) for part, of_part in zip(parts, positions, strict=True)]
 
 
+def _read_fields(
+    runs: _Runs, read: np.ndarray, examples: DecoderExamples | Masked, stack: Literal["encoder", "decoder"], vocab: Vocab
+) -> Batch:
+    """What a single stack reads: its input tokens, and where examples have them attention order and positions.
+
+    read: int32 [E, W], before any shift.
+    """
+    blocks, order, shifted, clean = examples.blocks, examples.attention_order, examples.shifted, None
+    if blocks is not None:
+        read, clean, order, shifted = read_in_blocks(read, examples.targets, blocks, order, shifted, vocab)
+    tokens = runs.fill(read, vocab.pad, copies=clean)
+    if shifted is not None and shifted.any():
+        is_shifted = runs.spread(shifted[:, None], np.bool_)
+        tokens = np.where(is_shifted, _shifted_right(runs, tokens, vocab), tokens)
+    fields = {f"{stack}_input_tokens": tokens}
+    if order is not None:
+        fields[f"{stack}_attention_order"] = runs.fill(order, 0, copies=blocks)
+    if examples.positions is not None:
+        fields[f"{stack}_positions"] = runs.fill_positions(examples.positions)
+    return fields
+
+
 def _decoder_only(
     examples: DecoderExamples,
     row_ids: np.ndarray,
@@ -232,21 +280,20 @@ def _decoder_only(
     vocab: Vocab,
 ) -> Batch:
     lengths, prefix = examples.read.lengths, np.minimum(examples.prefix, examples.read.lengths)
-    runs = _Runs(row_ids, np.stack([prefix, lengths - prefix], axis=1), num_rows, shape.inputs_length)
-    read, is_shifted = runs.fill(*examples.read, vocab.pad), runs.spread(examples.shifted[:, None], np.bool_)
-    optional = {}
+    copies = copy_lengths(examples.blocks, lengths)
+    runs = _Runs(row_ids, np.stack([prefix, lengths - prefix], axis=1), num_rows, shape.inputs_length, copies)
+    optional = _read_fields(runs, examples.read.tokens, examples, "decoder", vocab)
     if examples.labels is not None:
         optional["sentence_labels"] = _by_row(examples.labels, row_ids, num_rows)
     if examples.denominators is not None:
-        optional["decoder_loss_denominators"] = runs.fill(examples.denominators, lengths, 0, np.float32)
-    for name in ("attention_order", "positions", "target_positions"):
-        if (values := getattr(examples, name)) is not None:
-            optional[f"decoder_{name}"] = runs.fill(values, lengths, 0)
+        optional["decoder_loss_denominators"] = runs.fill(examples.denominators, 0, np.float32)
+    if examples.target_positions is not None:
+        optional["decoder_target_positions"] = runs.fill_positions(examples.target_positions)
+    is_prefix = np.asarray([True, False] if copies is None else [True, False, True])
     return {
-        **_decoder_fields(runs, runs.fill(examples.targets, lengths, vocab.pad), denoiser_ids, vocab),
-        "decoder_input_tokens": np.where(is_shifted, _shifted_right(runs, read, vocab), read),
-        "decoder_loss_weights": runs.fill(examples.weights, lengths, 0, np.float32),
-        "decoder_bidirectional_mask": runs.spread(np.asarray([True, False]), np.bool_),
+        **_decoder_fields(runs, runs.fill(examples.targets, vocab.pad), denoiser_ids, vocab),
+        "decoder_loss_weights": runs.fill(examples.weights, 0, np.float32),
+        "decoder_bidirectional_mask": runs.spread(is_prefix, np.bool_),
         **optional,
     }
 
@@ -316,25 +363,20 @@ def encoder_only(
     """
     if isinstance(examples, InputsTargets):
         examples = _predicted_at_cls(examples, vocab)
-    examples = with_clean_copies(examples, vocab)
-    inputs, shifted = examples.inputs, examples.shifted
+    inputs = examples.inputs
     weights = examples.selected if examples.weights is None else examples.weights
-    runs = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length)
-    fields = _encoder_fields(runs, inputs, vocab)
-    if shifted is not None and shifted.any():
-        read = fields["encoder_input_tokens"]
-        is_shifted = runs.spread(shifted[:, None], np.bool_)
-        fields["encoder_input_tokens"] = np.where(is_shifted, _shifted_right(runs, read, vocab), read)
-    for name in ("token_types", "attention_order", "positions"):
-        if (values := getattr(examples, name)) is not None:
-            fields[f"encoder_{name}"] = runs.fill(values, inputs.lengths, 0)
+    copies = copy_lengths(examples.blocks, inputs.lengths)
+    runs = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length, copies)
+    fields = _encoder_fields(runs, inputs, vocab) | _read_fields(runs, inputs.tokens, examples, "encoder", vocab)
+    if examples.token_types is not None:
+        fields["encoder_token_types"] = runs.fill(examples.token_types, 0)
     if examples.labels is not None:
         fields["sentence_labels"] = _by_row(examples.labels, row_ids, num_rows)
     if examples.denominators is not None:
-        fields["encoder_loss_denominators"] = runs.fill(examples.denominators, inputs.lengths, 0, np.float32)
+        fields["encoder_loss_denominators"] = runs.fill(examples.denominators, 0, np.float32)
     return {
         **fields,
-        "encoder_target_tokens": runs.fill(examples.targets, inputs.lengths, vocab.pad),
-        "encoder_loss_weights": runs.fill(weights, inputs.lengths, 0, np.float32),
+        "encoder_target_tokens": runs.fill(examples.targets, vocab.pad),
+        "encoder_loss_weights": runs.fill(weights, 0, np.float32),
         "example_source": runs.spread(denoiser_ids[:, None], np.int32),
     }

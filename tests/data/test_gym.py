@@ -4,6 +4,8 @@ import collections
 import itertools
 import random
 import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
+from data.sources import gym
 from data.sources.gym import TASKS, make_task
 from data.sources.gym.drawn import _countdowns, boards, count_solutions
 from data.sources.gym.sudoku9 import solutions
@@ -275,6 +278,18 @@ def test_a_task_is_a_corpus_whose_held_out_text_is_its_test(tmp_path):
             prompt, answer = np.split(side.tokens(i), [store.prompt_lengths[document]])
             found.append((decode(prompt), decode(answer), store.labels[store.label_ids[document]]))
         assert sorted(found) == sorted(instances)
+
+
+def test_a_task_of_other_code_has_another_store(tmp_path, monkeypatch):
+    corpus = corpus_config(tmp_path, source="gym", path="reversal:facts=6")
+    name = opened(corpus).meta["name"]
+    copy = tmp_path / "gym"
+    shutil.copytree(Path(gym.__file__).parent, copy)
+    monkeypatch.setattr(gym, "__file__", str(copy / "__init__.py"))
+    assert opened(corpus).meta["name"] == name
+    with open(copy / "facts.py", "a") as file:
+        file.write("# changed")
+    assert opened(corpus).meta["name"] != name
 
 
 REFUSED = {

@@ -110,11 +110,15 @@ def test_the_fields_of_a_schedule_are_shown_from_its_start_to_its_end_and_measur
     assert not any(statistic.differs for statistic in page.statistics["mlm"].values())
 
 
-def test_an_invalid_batch_is_a_warning(corpus, monkeypatch):
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_an_invalid_batch_is_a_warning(is_masked, corpus, monkeypatch):
     experiment, documents = experiment_of(corpus, "clm", "decoder_only")
     dataset, rows = chunks(experiment, documents)
     chunk = dataset[0]
-    chunk.batch["decoder_input_tokens"][:] = chunk.batch["decoder_target_tokens"]  # not shifted
+    if is_masked:  # as only rows of masked_inputs may be
+        chunk.batch["decoder_input_tokens"][0, 5] = experiment.vocab.mask
+    else:  # not shifted
+        chunk.batch["decoder_input_tokens"][:] = chunk.batch["decoder_target_tokens"]
 
     class Repeated:
         num_windows, weights, ramps = dataset.num_windows, dataset.weights, dataset.ramps

@@ -165,6 +165,27 @@ def test_what_varies_together_is_named_with_its_sizes(tmp_path):
     assert "| `model.d_model` | 64 | 128 |" in written and "No other field differs." in written
 
 
+@pytest.mark.parametrize(
+    ("questions", "said"),
+    [
+        ({"model.d_model": [64, 128, 64], "model.mlp": ["relu", "relu", "gelu"]}, ""),  # each variant in one field
+        ({"model.d_model": [64, 128, 256]}, ""),
+        (
+            {"model.d_model": [64, 128, 64], "model.mlp": ["relu", "gelu", "gelu"]},
+            "`good` differs from `base` in `model.d_model` and `model.mlp`, and a difference is of all these together. ",
+        ),
+        (
+            {"model.d_model": [64, 128, 128], "model.mlp": ["relu", "gelu", "gelu"], "model.bias": [True, True, False]},
+            "The variants differ in `model.d_model`, `model.mlp` and `model.bias`, and a difference is of all these "
+            "together. ",
+        ),
+    ],
+)
+def test_only_variants_that_differ_in_several_fields_are_said_to_vary_together(questions, said, tmp_path):
+    results = dataclasses.replace(make_results({"loss": VALUES}), questions=questions)
+    assert headline(results, tmp_path).startswith(f"Study `mask_rates`, baseline `base`. {said}9 of 9 runs")
+
+
 def headline(results, tmp_path):
     return write_report(results, tmp_path).read_text().splitlines()[2]
 

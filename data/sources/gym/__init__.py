@@ -12,10 +12,12 @@ import difflib
 import functools
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 
 from contract.errors import ConfigError
 from contract.ranges import check_ranges
 from data.sources.config import CorpusConfig
+from data.sources.files import text_digest
 from data.sources.gym.drawn import CFG, MQAR, Addition, Countdown, SelectiveCopy, StarGraph, Sudoku4
 from data.sources.gym.facts import Relationship, Retrieval, Reversal
 from data.sources.gym.sudoku9 import Sudoku9
@@ -41,12 +43,14 @@ TASKS: dict[str, type[Task]] = {
 
 
 def open_gym(corpus: CorpusConfig, path: str, field: str) -> Source:
-    """Returns the instances of the task that `path` names."""
+    """Returns the instances of the task that `path` names. Its identity has a digest of this folder's code."""
     task = make_task(path, field)
     parts = tuple(
         Part(name, 0, functools.partial(_read, task, name), is_heldout=name == "test") for name in ("train", "test")
     )
-    return Source(f"{field}={path!r}", {"task": type(task).__name__, **dataclasses.asdict(task)}, CUT, parts)
+    code = text_digest(b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py"))))
+    identity = {"task": type(task).__name__, **dataclasses.asdict(task), "code": code}
+    return Source(f"{field}={path!r}", identity, CUT, parts)
 
 
 def make_task(path: str, field: str = "data.path") -> Task:
