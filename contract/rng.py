@@ -7,10 +7,13 @@ machine, the process, or the order of calls.
 
 import functools
 import hashlib
+from typing import Literal
 
 import numpy as np
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's increment
+_NARROW = 64  # fewer columns are computed column by column
+_COMPARED = 8  # so many columns are compared pair by pair, in a third of the time of sorting the rows
 _INDEX = np.uint64((1 << 24) - 1)  # the bits of a ticket in `draw` that hold a position: rows of up to 16M positions
 
 
@@ -78,7 +81,9 @@ def fold_in(keys: np.ndarray, tag: int) -> np.ndarray:
 
 def bits(keys: np.ndarray, n: int) -> np.ndarray:
     """Uniform uint64 [E, n]; row e depends on keys[e] alone, and its first m < n columns do not depend on n."""
-    return mix64(keys[:, None] + np.arange(1, n + 1, dtype=np.uint64) * GOLDEN)
+    # Column by column NumPy's innermost loop is over all rows: twice as fast for rows of 4.
+    order: Literal["C", "F"] = "F" if n < _NARROW else "C"
+    return mix64(np.add(keys[:, None], np.arange(1, n + 1, dtype=np.uint64) * GOLDEN, order=order))
 
 
 def bits_at(keys: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -98,7 +103,7 @@ def uniform(keys: np.ndarray, n: int) -> np.ndarray:
 
 def integers(keys: np.ndarray, low: np.ndarray | int, high: np.ndarray | int) -> np.ndarray:
     """Uniform int64 [E] in low..high, both included. `low` and `high`: int or int [E], low <= high."""
-    return low + np.floor(uniform(keys, 1)[:, 0] * (np.asarray(high) - low + 1)).astype(np.int64)
+    return low + (uniform(keys, 1)[:, 0] * (np.asarray(high) - low + 1)).astype(np.int64)
 
 
 def _tickets(keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
@@ -112,16 +117,18 @@ def _tickets(keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     tickets &= ~_INDEX
     tickets |= np.arange(width, dtype=np.uint64)
     if not allowed.all():
-        tickets[~allowed] = np.iinfo(np.uint64).max
+        np.copyto(tickets, np.iinfo(np.uint64).max, where=~allowed)
     return tickets
 
 
 def _smallest(tickets: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """uint64 [E, max(counts)]: the smallest tickets of each row, ascending. Row e is meaningful up to counts[e]."""
-    most = int(counts.max(initial=0))
+    most, tickets = int(counts.max(initial=0)), tickets.copy(order="C")
     if most < tickets.shape[1]:  # a partition is much faster than sorting whole rows
-        tickets = np.partition(tickets, most, axis=1)[:, :most]
-    return np.sort(tickets, axis=1)
+        tickets.partition(most, axis=1)
+        tickets = tickets[:, :most]
+    tickets.sort(axis=1)
+    return tickets
 
 
 def draw(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -154,5 +161,10 @@ def choose_mask(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np
     if not counts.any():
         return np.zeros(allowed.shape, bool)
     tickets = _tickets(keys, allowed)
+    if allowed.shape[1] <= _COMPARED:
+        ranks = np.zeros(tickets.shape, np.int8, order="F")
+        for column in tickets.T:
+            ranks += column[:, None] < tickets
+        return ranks < counts[:, None]
     last = _smallest(tickets, counts)[np.arange(len(counts)), np.maximum(counts, 1) - 1]
     return (tickets <= last[:, None]) & (counts > 0)[:, None]

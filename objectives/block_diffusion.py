@@ -71,17 +71,20 @@ class BlockDiffusion(InPlace):
         return examples._replace(blocks=np.broadcast_to(blocks, tokens.shape))
 
     def select(self, text, keys, vocab, **columns):
-        num_examples, width = text.tokens.shape
-        num_blocks = -(-width // self.block_length)
-        size = min(self.block_length, width)
-        padded = valid_positions(text.lengths, num_blocks * size).reshape(-1, size)
-        of_blocks = rng.bits(rng.fold_in(keys, _COUNT), num_blocks).ravel()  # a key for each block
-        lengths = padded.sum(axis=1)
-        k = rng.integers(of_blocks, np.minimum(lengths, 1), lengths)
-        selected = rng.choose_mask(rng.fold_in(of_blocks, _COUNT), padded, k)
-        weights = selected * (lengths / np.maximum(k, 1)).astype(np.float32)[:, None]
-        shape = num_examples, num_blocks * size
-        return selected.reshape(shape)[:, :width], weights.reshape(shape)[:, :width]
+        width = text.tokens.shape[1]
+        size, num_blocks = min(self.block_length, width), -(-width // self.block_length)
+        counts = -(-text.lengths // size)  # blocks of each text
+        inside = valid_positions(counts * size, num_blocks * size)
+        of_blocks = rng.bits(rng.fold_in(keys, _COUNT), num_blocks)[valid_positions(counts, num_blocks)]
+        m = np.full(len(of_blocks), size)
+        m[np.cumsum(counts) - 1] -= counts * size - text.lengths  # the last block of each text
+        k = rng.integers(of_blocks, 1, m)
+        allowed = valid_positions(text.lengths, num_blocks * size)[inside].reshape(-1, size)
+        chosen = rng.choose_mask(rng.fold_in(of_blocks, _COUNT), allowed, k)
+        weights = np.zeros(inside.shape, np.float32)
+        weights[inside] = (chosen * (m / k).astype(np.float32)[:, None]).ravel()
+        weights = weights[:, :width]
+        return weights > 0, weights
 
     def most_scored(self, raw):
         return raw

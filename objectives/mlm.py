@@ -192,6 +192,8 @@ def mask_selected(
       mask_rate: probability of [MASK].
       random_rate: probability of a random ordinary token.
     """
+    if mask_rate == 1.0:  # whatever is drawn
+        return np.where(selected, np.int32(vocab.mask), tokens)
     rows, columns = np.divmod(np.flatnonzero(selected), tokens.shape[1])
     draws = rng.as_uniform(rng.bits_at(rng.fold_in(keys, 1)[rows], columns))
     randoms = random_tokens(rng.bits_at(rng.fold_in(keys, 2)[rows], columns), vocab)

@@ -132,16 +132,17 @@ class Measured:
 
 def analyse(results: Results) -> list[Measured]:
     """Returns what the runs say about each measure that has values, in the order of the study."""
-    families = count_families(results.study)
+    families = count_families(results)
     return [_measured(results, name, families) for name in results.study.measures]
 
 
-def count_families(study: Study) -> int:
+def count_families(results: Results) -> int:
     """Returns the number of families of tests: the pairs with the baseline in each measure, and other published pairs.
 
     A measure in which variants do not compare has none.
     """
-    tested = [name for name in study.measures if not is_own(study, name)]
+    study = results.study
+    tested = [name for name in study.measures if not _is_own(results, name)]
     return len(tested) + sum(bool(_other_pairs(study, name)) for name in tested)
 
 
@@ -167,7 +168,7 @@ def _measured(results: Results, name: str, families: int) -> Measured:
         scored = {variant for floor, _, variants in floors if floor.startswith(NO_PRETRAINING) for variant in variants}
         for variant in values.keys() - scored:
             untested[variant] = "has no finished runs without pre-training, its floor"
-    own = is_own(study, name) or _on_other_text(study, name, values, floors)
+    own = _is_own(results, name)
     others = _other_pairs(study, name)
     pairs: Mapping[Pair, Comparison] = {}
     if not own and counts:
@@ -244,7 +245,7 @@ def summarize_floor(value: float | Values) -> Summary:
 def is_own(study: Study, measure: str) -> bool:
     """Returns whether each run is scored on its own objective and the objectives of the measured variants differ.
 
-    Bits per byte are those of the text for any objective, so False for these: `_on_other_text`.
+    Bits per byte are those of the text for any objective, so False for these: `_is_own`.
     """
     return _is_of_runs(study, measure) and study.measures[measure]["metric"] != "bits_per_byte"
 
@@ -255,15 +256,16 @@ def _is_of_runs(study: Study, measure: str) -> bool:
     return is_of_run and objectives_differ(study, study.measured(measure))
 
 
-def _on_other_text(study: Study, measure: str, values: Mapping[str, Values], floors: Sequence[Floor]) -> bool:
-    """Returns whether the bits per byte of variants with different objectives may be of different text.
+def _is_own(results: Results, measure: str) -> bool:
+    """Returns whether variants do not compare: `is_own`, or bits per byte that may be of different text.
 
     Rows of another length or another number of windows are another sample of the held-out text, and so is the part of
     it that a tokenizer covers. A floor is a fixed model of the same text, so all variants must have the same.
     """
-    measured = {variant for variant, of_seeds in values.items() if of_seeds}
+    study, floors = results.study, _floors(results, measure)
+    measured = {run.variant for run in results.outcomes if measure in run.values} & {*study.measured(measure)}
     same = bool(floors) and all(measured <= set(variants) for _, _, variants in floors)
-    return _is_of_runs(study, measure) and not same
+    return is_own(study, measure) or (_is_of_runs(study, measure) and not same)
 
 
 def objectives_differ(study: Study, variants: Iterable[str]) -> bool:

@@ -162,7 +162,7 @@ class StudyText:
     @property
     def measures(self) -> list[MeasureText]:
         """The measures of the study."""
-        return [MeasureText(found, count_families(self.results.study)) for found in analyse(self.results)]
+        return [MeasureText(found, count_families(self.results)) for found in analyse(self.results)]
 
     @property
     def headline(self) -> str:

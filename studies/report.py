@@ -48,7 +48,7 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
     figures.mkdir(parents=True, exist_ok=True)
     for old in figures.glob("*.svg"):  # of an earlier report with other figures
         old.unlink()
-    measures = [MeasureText(measure, count_families(study)) for measure in analyse(results)]
+    measures = [MeasureText(measure, count_families(results)) for measure in analyse(results)]
     for measure in measures:
         if measure.figure:
             measure.draw(out / measure.figure)
@@ -64,7 +64,7 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
         "report.md.jinja",
         results=results,
         study=study,
-        families=count_families(study),
+        families=count_families(results),
         untimed=untimed,
         timed=[measure for measure in measures if measure.found.is_timed],
         headline=headline(results, [measure.found for measure in untimed], sweeps),
@@ -142,7 +142,7 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
     found = sum(kind in ("better", "worse") for kind in kinds)
     tested = found + kinds.count("no significant difference")
     if len(useless) < len(compared) or not compared:
-        families = count_families(results.study)
+        families = count_families(results)
         word = "family" if families == 1 else "families"
         said.append(
             f"{found} of {tested} differences from the baseline that can be tested are beyond the noise between seeds, "

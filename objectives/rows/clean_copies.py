@@ -11,7 +11,10 @@ def block_numbers(length: int, block_length: int) -> np.ndarray:
 
 
 def copy_lengths(blocks: np.ndarray | None, lengths: np.ndarray) -> np.ndarray | None:
-    """int [E]: the lengths of the clean copies of texts of `lengths`, 0 without blocks (Masked.blocks); None: no copy."""
+    """int [E]: the lengths of the clean copies of texts of `lengths`, 0 without blocks (Masked.blocks).
+
+    None: no example has blocks.
+    """
     return None if blocks is None else lengths * (blocks[:, 0] > 0)
 
 

@@ -5,7 +5,7 @@ describes the fields of the batch.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class _Runs:
           copies: int [E], the lengths of the clean copies; None: no example has one.
         """
         self._lengths_of_examples, self._copies = lengths.sum(axis=1), copies
+        self._insides: dict[tuple[int, bool], np.ndarray] = {}  # of `_inside`, made once for all fields
         if copies is not None:
             lengths = np.column_stack([lengths, copies])
         used = np.bincount(row_ids, lengths.sum(axis=1), num_rows).astype(np.int64)
@@ -90,10 +91,17 @@ class _Runs:
             width = min(array.shape[1], into.shape[1])
             np.copyto(into[:, :width], array[:, :width], where=self._own[:, :width])
         else:
-            _fill(array, self._lengths_of_examples, at=self._own, into=into)
-        if self._copies is not None and copies is not None:
-            _fill(copies, self._copies, at=self._copied, into=into)
+            into[self._own] = array[self._inside(array.shape[1], False)]
+        if copies is not None:
+            into[self._copied] = copies[self._inside(copies.shape[1], True)]
         return into
+
+    def _inside(self, width: int, is_copy: bool) -> np.ndarray:
+        """bool [E, width]: the values of the examples, or of their clean copies, in arrays of this width."""
+        if (width, is_copy) not in self._insides:
+            lengths = self._lengths_of_examples if self._copies is None or not is_copy else self._copies
+            self._insides[width, is_copy] = valid_positions(lengths, width)
+        return self._insides[width, is_copy]
 
     def fill_positions(self, array: np.ndarray) -> np.ndarray:
         """[rows, width]: the positions of each example, array[e]; those of clean copies are 0, 1, ..."""
@@ -203,7 +211,7 @@ class DecoderExamples(NamedTuple):
     target_positions: np.ndarray | None = None  # int32 [E, W], the place of each target in its text; None: `positions`
 
 
-_OF_EITHER = ("labels", "denominators", "attention_order", "blocks", "positions")  # fields of Masked and DecoderExamples
+_OF_EITHER = ("labels", "denominators", "attention_order", "blocks", "positions")  # in Masked and DecoderExamples
 
 
 def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: bool, vocab: Vocab) -> DecoderExamples:
@@ -249,12 +257,10 @@ def with_positions(parts: Sequence[InputsTargets], architecture: Architecture) -
     return [part._replace(positions=of_part) for part, of_part in zip(parts, positions, strict=True)]
 
 
-def _read_fields(
-    runs: _Runs, read: np.ndarray, examples: DecoderExamples | Masked, stack: Literal["encoder", "decoder"], vocab: Vocab
-) -> Batch:
+def _read_fields(runs: _Runs, read: np.ndarray, examples: DecoderExamples | Masked, stack: str, vocab: Vocab) -> Batch:
     """What a single stack reads: its input tokens, and where examples have them attention order and positions.
 
-    read: int32 [E, W], before any shift.
+    read: int32 [E, W], before any shift. stack: "encoder" or "decoder".
     """
     blocks, order, shifted, clean = examples.blocks, examples.attention_order, examples.shifted, None
     if blocks is not None:

@@ -172,7 +172,8 @@ def test_what_varies_together_is_named_with_its_sizes(tmp_path):
         ({"model.d_model": [64, 128, 256]}, ""),
         (
             {"model.d_model": [64, 128, 64], "model.mlp": ["relu", "gelu", "gelu"]},
-            "`good` differs from `base` in `model.d_model` and `model.mlp`, and a difference is of all these together. ",
+            "`good` differs from `base` in `model.d_model` and `model.mlp`, and a difference is of all these "
+            "together. ",
         ),
         (
             {"model.d_model": [64, 128, 128], "model.mlp": ["relu", "gelu", "gelu"], "model.bias": [True, True, False]},
