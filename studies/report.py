@@ -169,7 +169,7 @@ def _joint_questions(results: Results) -> list[str]:
     """Returns the sentence on what varies together, and on the sizes of the variants where these differ."""
     study, said = results.study, []
     varied = {f"`{field}`": values for field, values in results.questions.items()}
-    varied = {"their config": [study.config_of(name) for name in study.variants]} | varied
+    varied = {"the config": [study.config_of(name) for name in study.variants]} | varied
     of_baseline = [*study.variants].index(study.baseline)
     differing = {
         name: [field for field, values in varied.items() if values[place] != values[of_baseline]]
