@@ -64,7 +64,7 @@ def opened_by_three(store, tmp_path, *, own=False, leaves=False):
 
 
 def all_pieces(store):
-    return sorted([name, start] for name, start, *_ in checksums._pieces(store.meta))
+    return sorted([name, start] for name, start, *_ in checksums.pieces(store.meta))
 
 
 def test_each_piece_is_read_by_one_process(store, tmp_path):
