@@ -92,10 +92,11 @@ class RangeTokens:
                     "which continues from its newest checkpoint"
                 )
 
-    def verify_once(self, meta: Mapping[str, Any], all_gather: Callable[[Any], list[Any]]) -> None:
+    def verify_once(self, meta: Mapping[str, Any], all_gather: Callable[[Any], list[Any]], records: bool) -> None:
         """Compares the tokens with the checksums of meta.json, unless this version of the object has been compared.
 
-        all_gather: of the processes that open the store, which divide the work.
+        all_gather: of the processes that open the store, which divide the work. records: whether to write to the bucket
+        that it was; otherwise, and where that is not permitted, the next start verifies again.
 
         Raises ValueError for damage, and as `fetch` does.
         """
@@ -103,7 +104,7 @@ class RangeTokens:
         with contextlib.suppress(FileNotFoundError):
             is_verified = read_bytes(self._marker).decode() == self._seal
         what, check = f"{self._size / 1e9:,.1f} GB of {self.address}", functools.partial(self._verify, pieces(meta))
-        if verify_together(what, f"{self.address} {self._seal}", is_verified, check, all_gather) != 0:
+        if verify_together(what, f"{self.address} {self._seal}", is_verified, check, all_gather) != 0 or not records:
             return
         try:
             write_object(self._marker, self._seal.encode())
@@ -121,17 +122,20 @@ class RangeTokens:
                 raise ValueError(f"{name} differs from its checksum")
 
 
-def open_tokens(folder: str, meta: Mapping[str, Any], all_gather: Callable[[Any], list[Any]]) -> RangeTokens:
+def open_tokens(
+    folder: str, meta: Mapping[str, Any], all_gather: Callable[[Any], list[Any]], records: bool
+) -> RangeTokens:
     """Returns the tokens of the store `folder` in a bucket, verified.
 
-    all_gather: of the processes that open the store, which divide the verification of a large one.
+    all_gather: of the processes that open the store, which divide the verification of a large one. records: as of
+    `RangeTokens.verify_once`.
 
     Raises ConfigError where tokens.bin is missing, is not what was written, or cannot be read.
     """
     is_large = sum(meta["file_sizes"].values()) >= SMALL_BYTES  # where processes with a copy exchange values too
     try:
         tokens = RangeTokens(folder, meta)
-        tokens.verify_once(meta, all_gather if is_large else ALONE.all_gather)
+        tokens.verify_once(meta, all_gather if is_large else ALONE.all_gather, records)
         print_note(f"token store {folder}: {meta['file_sizes'][TOKENS] / 1e9:,.1f} GB of tokens are read by range")
     except ConfigError:
         raise

@@ -194,7 +194,10 @@ def open_or_build(
         raise ConfigError(
             f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
         ) from None
-    store = TokenStore(folder, exchanges.all_gather) if folder.exists() else _by_range(folder, corpus, exchanges)
+    records = new_store_dir in (None, corpus.cache_dir)
+    store = (
+        TokenStore(folder, exchanges.all_gather) if folder.exists() else _by_range(folder, corpus, exchanges, records)
+    )
     if corpus.heldout_path and not store.is_heldout[-1]:
         raise ConfigError(
             f"data.heldout_path={corpus.heldout_path!r} has no document with text: name other text, or set it to '' to "
@@ -208,10 +211,13 @@ def open_or_build(
     return store
 
 
-def _by_range(folder: Path, corpus: CorpusConfig, exchanges: Exchanges) -> TokenStore:
-    """Returns the store whose tokens are read from `corpus.cache_dir`, and whose other files are on this machine."""
-    store = TokenStore(_columns_of(folder), whole=False)
-    store.tokens = open_tokens(f"{corpus.cache_dir.rstrip('/')}/{folder.name}", store.meta, exchanges.all_gather)
+def _by_range(folder: Path, corpus: CorpusConfig, exchanges: Exchanges, records: bool) -> TokenStore:
+    """Returns the store whose tokens are read from `corpus.cache_dir`, and whose other files are on this machine.
+
+    records: whether to write to the bucket that the tokens were verified: not where somebody else wrote the config.
+    """
+    store, address = TokenStore(_columns_of(folder), whole=False), f"{corpus.cache_dir.rstrip('/')}/{folder.name}"
+    store.tokens = open_tokens(address, store.meta, exchanges.all_gather, records)
     return store
 
 
@@ -219,7 +225,7 @@ def _make_store(folder: Path, cache_dir: str, write: Callable[[], None], by_rang
     """Makes the store `folder` by `write`, unless it is there. A cache_dir in a bucket gets a copy, or has one."""
     shared = f"{cache_dir.rstrip('/')}/{folder.name}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if _is_found(folder, shared, by_range):
+    if _is_found(_columns_of(folder) if by_range else folder, shared, by_range):
         return
     check_writable(cache_dir, f"data.cache_dir={cache_dir!r}")
     write()
@@ -237,12 +243,11 @@ def _upload(folder: Path, address: str) -> None:
 def _is_found(folder: Path, shared: str, by_range: bool) -> bool:
     """Returns whether the store is there, after a copy from the bucket if `shared` is in one.
 
-    by_range: the copy is of all files but tokens.bin, in a folder of its own.
+    by_range: the copy is of all files but tokens.bin.
     """
-    copy = _columns_of(folder) if by_range else folder
-    if not folder.exists() and not copy.exists() and in_bucket(shared) and is_file(f"{shared}/meta.json"):
-        _download(shared, copy, by_range)
-    return folder.exists() or copy.exists()
+    if not folder.exists() and in_bucket(shared) and is_file(f"{shared}/meta.json"):
+        _download(shared, folder, by_range)
+    return folder.exists()
 
 
 def _columns_of(folder: Path) -> Path:

@@ -16,9 +16,13 @@ from data.store.store import TokenStore
 from data.windows.batches import loader
 from data.windows.corpus_statistics import trigram_loss
 from data.windows.documents import MixedDocuments
+from experiment.experiment import make_experiment
 from files.atomic import write_bytes
 from files.paths import EXTRAS, list_names, read_bytes, remove
 from tests.data.corpus import all_documents, batches_of, corpus_config, opened, store_of, write_texts
+from tests.small_fields import small_config
+from train.loop import train_and_evaluate
+from workdir.workdir import Workdir
 
 TEXTS = [f"{'word ' * (7 * n % 40)}end of {n}" for n in range(30)]
 
@@ -177,6 +181,15 @@ def test_without_permission_to_write_the_next_start_verifies_again(config, sizes
     assert len(sizes) == 2 and capsys.readouterr().err.count("(Permission denied): the next start verifies") == 2
 
 
+def test_a_config_of_somebody_else_writes_nothing_to_the_bucket(config, tokens_address, tmp_path):
+    before = list_names(tokens_address.rpartition("/")[0])
+    store = opened(config, by_range=True, new_store_dir=str(tmp_path / "mine"))
+    assert isinstance(store.tokens, RangeTokens) and not (tmp_path / "mine").exists()
+    assert list_names(tokens_address.rpartition("/")[0]) == before
+    opened(config, by_range=True, new_store_dir=config.cache_dir)
+    assert "verified.txt" in list_names(tokens_address.rpartition("/")[0])
+
+
 def test_a_copy_on_this_machine_is_used(config, sizes, tmp_path):
     opened(config)
     store = opened(config, by_range=True)
@@ -258,6 +271,28 @@ def test_fewer_bytes_than_requested_are_an_error(store, monkeypatch):
     monkeypatch.setattr(MemoryBucket, "cat_file", lambda self, path, start=None, end=None: b"x")
     with pytest.raises(OSError, match="fewer bytes came than were requested"):
         store.tokens[5:9]
+
+
+@pytest.mark.slow
+def test_a_run_and_its_continuation_are_those_of_a_local_copy(bucket, corpus, tmp_path, monkeypatch, capsys):
+    def train(workdir, cache_dir, **fields):
+        data = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": cache_dir}
+        data |= {"train__steps": 4, "train__checkpoint_every": 2, "train__trackers": (), "train__eval_every": 2}
+        train_and_evaluate(make_experiment(small_config("clm", "decoder_only", **(data | fields))), workdir)
+        names = ("step", "split", "loss", "bits_per_byte", "grad_norm", "heldout_digest")
+        return [[line.get(name) for name in names] for line in Workdir(workdir).metrics()]
+
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    copied = train(str(tmp_path / "a"), f"{bucket}/cache")
+    lines = [line for line in capsys.readouterr().out.splitlines() if " trigram " in line]
+    shutil.rmtree(tmp_path / "home")
+    by_range = str(tmp_path / "b")
+    assert train(by_range, f"{bucket}/cache", data__read_by_range=True) == copied
+    assert [line for line in capsys.readouterr().out.splitlines() if " trigram " in line] == lines != []
+    shutil.rmtree(f"{by_range}/checkpoints/4")
+    assert train(by_range, f"{bucket}/cache", data__read_by_range=True) == copied
+    assert "continuing from step 2" in " ".join(capsys.readouterr().out.split())
+    assert not list((tmp_path / "home").glob("**/tokens.bin"))
 
 
 def test_a_store_has_the_files_that_it_is_opened_with(store):
