@@ -18,7 +18,6 @@ megabytes and seconds of "start", of the "summary", which has the trigram model,
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import pathlib
@@ -26,6 +25,7 @@ import shutil
 import tempfile
 import time
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import fsspec
@@ -67,18 +67,14 @@ class Bucket(AsyncFileSystem):
 
     async def _info(self, path: str, **_: Any) -> dict[str, Any]:
         await self._request()
-        info = self._path(path).stat()
-        kind = "directory" if self._path(path).is_dir() else "file"
+        info, kind = self._path(path).stat(), "directory" if self._path(path).is_dir() else "file"
         return {"name": path, "size": info.st_size, "type": kind, "mtime": info.st_mtime_ns}
 
-    async def _cat_file(self, path: str, start: int = 0, end: int | None = None, **_: Any) -> bytes:
-        with contextlib.suppress(FileNotFoundError), open(self._path(path), "rb") as file:
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        await self._request((end or 0) - (start or 0))
+        with open(self._path(path), "rb") as file:
             file.seek(start or 0)
-            contents = file.read() if end is None else file.read(end - start)
-            await self._request(len(contents))
-            return contents
-        await self._request()
-        raise FileNotFoundError(path)
+            return file.read(-1 if end is None else end - start)
 
     async def _get_file(self, path: str, target: str, **_: Any) -> None:
         await self._request(self._path(path).stat().st_size)
@@ -103,10 +99,10 @@ def main() -> None:
     print(json.dumps(line), flush=True)
 
 
-def make_benchmark_experiment(name: str, folder: str, documents: int, **data: Any) -> Experiment:
+def make_benchmark_experiment(name: str, folder: str, documents: int) -> Experiment:
     """Writes a store of so many random documents below `folder`, and returns the experiment of a run on it.
 
-    name: of a config. data: fields of config.data, of the experiment alone.
+    name: of a config.
     """
     text = pathlib.Path(folder, "text")
     text.mkdir()
@@ -117,8 +113,7 @@ def make_benchmark_experiment(name: str, folder: str, documents: int, **data: An
     experiment = make_experiment(config.to_dict())
     [corpus] = experiment.data.of_corpora().values()
     write_store(open_or_build(corpus, experiment.tokenizer, progress=False).folder, documents)
-    config.data.update(data)
-    return make_experiment(config.to_dict())
+    return experiment
 
 
 def starts_from_a_bucket() -> dict[str, Any]:
@@ -126,40 +121,33 @@ def starts_from_a_bucket() -> dict[str, Any]:
     EXTRAS["gs"] = ("gcs", "fsspec")
     fsspec.register_implementation("gs", Bucket, clobber=True)
     found: dict[str, Any] = {"latency_ms": _LATENCY.value}
+    homes = {"copy": "a", "copy_again": "a", "first_range": "b", "range": "c", "range_again": "c"}
     with tempfile.TemporaryDirectory(prefix="cloze-start-") as folder:
-        data = {"cache_dir": "gs://cache", "reader_threads": 1, "prefetch_batches": 1}
-        experiment, Bucket.folder = make_benchmark_experiment("clm", folder, _DOCUMENTS.value, **data), folder
-        for name, by_range, home in [
-            ("copy", False, "a"),
-            ("copy_again", False, "a"),
-            ("first_range", True, "b"),
-            ("range", True, "c"),
-            ("range_again", True, "c"),
-        ]:
+        fields = make_benchmark_experiment("clm", folder, _DOCUMENTS.value).config
+        Bucket.folder = folder
+        for name, home in homes.items():
             os.environ["HOME"] = os.path.join(folder, home)
-            config = experiment.config | {"data": experiment.config["data"] | {"read_by_range": by_range}}
-            found[name] = requests_of_start(make_experiment(config))
+            found[name] = requests_of_start(fields, "range" in name)
     return found
 
 
-def requests_of_start(experiment: Experiment) -> dict[str, Any]:
-    """Starts a run, and returns the requests, megabytes and seconds of the start, and of its batches, one by one."""
+def requests_of_start(fields: dict[str, Any], by_range: bool) -> dict[str, Any]:
+    """Returns what the start of a run, its summary and a batch cost: `counted`. fields: of a config."""
+    data = fields["data"] | {"cache_dir": "gs://cache", "read_by_range": by_range}
+    experiment, runs = make_experiment(fields | {"data": data}), []
+    return {
+        "start": counted(lambda: runs.append(make_run(experiment, show_progress=False))),
+        "summary": counted(lambda: summary_lines(runs[0], "")),
+        "batch": counted(lambda: [runs[0].train_dataset[n] for n in range(BATCHES)], BATCHES),
+    }
 
-    def counted(function: Any, count: int) -> dict[str, float]:
-        Bucket.requests, Bucket.num_bytes, began = 0, 0, time.perf_counter()
-        function()
-        seconds = (time.perf_counter() - began) / count
-        megabytes = round(Bucket.num_bytes / count / 1e6, 3)
-        return {"requests": Bucket.requests / count, "megabytes": megabytes, "seconds": round(seconds, 3)}
 
-    run = None
-
-    def open_run() -> None:
-        nonlocal run
-        run = make_run(experiment, show_progress=False)
-
-    found = {"start": counted(open_run, 1), "summary": counted(lambda: summary_lines(run, ""), 1)}
-    return found | {"batch": counted(lambda: [run.train_dataset[n] for n in range(BATCHES)], BATCHES)}
+def counted(function: Callable[[], Any], count: int = 1) -> dict[str, float]:
+    """Returns the requests, megabytes and seconds of a call that does something `count` times, for each time."""
+    Bucket.requests, Bucket.num_bytes, began = 0, 0, time.perf_counter()
+    function()
+    values = {"requests": Bucket.requests, "megabytes": Bucket.num_bytes / 1e6, "seconds": time.perf_counter() - began}
+    return {name: round(value / count, 3) for name, value in values.items()}
 
 
 def start_peak(documents: int) -> int:
