@@ -71,8 +71,7 @@ class TokenStore:
             self.meta = read_meta(folder)
             check_files(folder, self.meta if whole else without_tokens(self.meta), all_gather)
             # Plain arrays over the maps: indexing an np.memmap is several times slower.
-            if whole:
-                self.tokens = np.asarray(np.memmap(folder / TOKENS, np.dtype(self.meta["dtype"]), "r"))
+            self.tokens = np.asarray(np.memmap(folder / TOKENS, np.dtype(self.meta["dtype"]), "r")) if whole else None
             for path in folder.glob("*.npy"):
                 setattr(self, path.stem, np.asarray(np.load(path, mmap_mode="r")))
         except (FileNotFoundError, ValueError) as error:
@@ -185,9 +184,8 @@ def open_or_build(
         folder = local_cache(corpus.cache_dir) / name
 
         def make() -> None:
-            if not folder.exists():
-                write = functools.partial(write_store, folder, source, corpus, tokenizer, engine, progress=progress)
-                _make_store(folder, corpus.cache_dir, write, by_range)
+            write = functools.partial(write_store, folder, source, corpus, tokenizer, engine, progress=progress)
+            _make_store(folder, corpus.cache_dir, write, by_range and not folder.exists())
 
         exchanges.in_turn(make)
     except OSError as error:
