@@ -85,6 +85,9 @@ def get_config() -> ConfigDict:
     # neither. With heldout_path that is the test text, and the validation text is cut from data.path.
     config.data.heldout = "test"
     config.data.cache_dir = "~/.cache/cloze"  # folder of the token stores: corpora as token ids; or gs:// or s3://
+    # Where cache_dir is in a bucket: False: each host copies a token store once; True: it copies the columns of the
+    # documents, and reads the tokens of each batch by range (docs/running.md).
+    config.data.read_by_range = False
     config.data.reader_threads = 2  # threads that make batches
     config.data.prefetch_batches = 16  # batches made in advance; of small batches as many by each thread
 

@@ -70,7 +70,8 @@ def describe_trained_on(trained: Experiment, workdir: Workdir, run: CompiledRun)
 
 def _count_trained(trained: Experiment, workdir: Workdir, run: CompiledRun) -> tuple[int, str]:
     """The held-out documents of `run` that `trained` trained on, and why they may not be all; "" if they are."""
-    data = dataclasses.replace(trained.data, cache_dir=run.experiment.data.cache_dir)
+    of_machine = {name: getattr(run.experiment.data, name) for name in ("cache_dir", "read_by_range")}
+    data = dataclasses.replace(trained.data, **of_machine)
     try:
         corpora = open_corpora(dataclasses.replace(trained, data=data, new_store_dir=run.experiment.new_store_dir))
     except ConfigError as error:

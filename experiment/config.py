@@ -39,6 +39,7 @@ class DataConfig(CorpusConfig):
     split_by: Literal["auto", "file", "document", "label"]
     heldout: HeldoutText
     near_duplicates: NearDuplicates
+    read_by_range: bool
     reader_threads: Annotated[int, "[0, 1024]"]
     prefetch_batches: Annotated[int, "[0, 2**16]"]
     sources: dict[str, SourceConfig]

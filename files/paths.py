@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from contract.errors import ConfigError
@@ -156,10 +156,15 @@ def find_objects(pattern: str) -> list[str]:
     return sorted(f"{scheme}://{path}" for path in found)
 
 
-def version_of(address: PathLike) -> str:
-    """Returns a text that changes when an object of a bucket is replaced, the same on all hosts."""
+def size_and_version(address: PathLike) -> tuple[int, str]:
+    """Returns the size of an object of a bucket, and a text that changes when it is replaced, the same on all hosts."""
     info = _call("info", address)
-    return str(info.get("ETag") or info.get("etag") or info.get("mtime")).strip('"')
+    return info["size"], str(info.get("ETag") or info.get("etag") or info.get("mtime")).strip('"')
+
+
+def version_of(address: PathLike) -> str:
+    """Returns the version of `size_and_version`."""
+    return size_and_version(address)[1]
 
 
 def read_bytes(path: PathLike) -> bytes:
@@ -168,6 +173,18 @@ def read_bytes(path: PathLike) -> bytes:
         return _call("cat_file", path)
     with open_binary(path) as file:
         return file.read()
+
+
+def read_ranges(address: PathLike, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+    """Returns the bytes of an object of a bucket from each of `begins` to each of `ends`, requested at the same time.
+
+    Raises OSError if one of them cannot be read whole.
+    """
+    with _naming(address):
+        parts = _fs(address).cat_ranges([absolute(address)] * len(begins), begins, ends, on_error="raise")
+        if any(len(part) != end - begin for part, begin, end in zip(parts, begins, ends, strict=True)):
+            raise OSError("fewer bytes came than were requested")
+        return parts
 
 
 def open_binary(path: PathLike) -> BinaryIO:
@@ -270,7 +287,10 @@ def _fs(path: PathLike) -> Any:
     import fsspec  # takes a tenth of a second, and most runs have no bucket
 
     scheme = os.fspath(path).partition("://")[0]
-    fsspec.config.conf.setdefault(scheme, {})["use_listings_cache"] = False
+    options = fsspec.config.conf.setdefault(scheme, {})
+    options["use_listings_cache"] = False
+    if scheme == "s3":
+        options.setdefault("config_kwargs", {"max_pool_connections": 100})  # as gcsfs has; 10 by default
     return fsspec.filesystem(scheme)
 
 

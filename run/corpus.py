@@ -101,7 +101,7 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True, **option
     documents.
     """
     data = experiment.data
-    options |= {"progress": show_progress, "new_store_dir": experiment.new_store_dir}
+    options |= {"progress": show_progress, "new_store_dir": experiment.new_store_dir, "by_range": data.read_by_range}
     found = []
     for number, (name, own) in enumerate(data.of_corpora().items()):
         try:

@@ -30,7 +30,8 @@ from run.restore import load_experiment, load_params, reading_mesh
 from workdir.workdir import Workdir
 
 TOTALS = ("raw_tokens", "flops", "seconds")  # of the training, in every line of metrics
-_CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "cache_dir", "filters")
+_CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "filters")
+_CORPUS += ("cache_dir", "read_by_range")
 _PROBE_METRICS = [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
 _PROBE_METRICS += ["exact_match", "accuracy"]
 # Metrics of probes -> by what their floors, as printed, are multiplied.

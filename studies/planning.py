@@ -236,7 +236,7 @@ def fine_tuning_fields(
     """
     run = trained.config
     shared = {f"model.{name}": getattr(trained.model, name) for name in run["model"]}
-    shared |= {f"data.{name}": run["data"][name] for name in (*VOCABULARY, *RUN_FIELDS, "cache_dir")}
+    shared |= {f"data.{name}": run["data"][name] for name in (*VOCABULARY, *RUN_FIELDS, "cache_dir", "read_by_range")}
     if not trained.model.has_encoder:
         shared["data.bidirectional_inputs"] = trained.model.has_prefix
     shared |= {name: run[name] for name in ("precision", "seed", "mesh")} | {"train.init_from": workdir}

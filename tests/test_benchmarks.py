@@ -40,6 +40,23 @@ def test_step_reports_parameters_speed_and_overrides(architecture, params, posit
     assert line["first_step_seconds"] > 0.001 * line["step_milliseconds"]
 
 
+@pytest.mark.slow
+def test_start_counts_the_requests_of_a_copy_and_of_reads_by_range(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (line,) = measuring.json_lines([sys.executable, "-m", "benchmarks.start", "--documents=2000", "--latency_ms=0"])
+    names = ("copy", "first_range", "range", "range_again")
+    requests, megabytes = (
+        {name: {part: counts[unit] for part, counts in line[name].items()} for name in names}
+        for unit in ("requests", "megabytes")
+    )
+    assert requests["copy"]["batch"] == requests["copy"]["summary"] == requests["range_again"]["start"] - 4 == 0
+    assert requests["range"]["batch"] > 8 and 0.003 < megabytes["range"]["batch"] <= 8 * 256 * 2 / 1e6
+    tokens, columns = megabytes["copy"]["start"] - megabytes["range"]["start"], 69 * 2000 / 1e6
+    assert tokens == pytest.approx(2000 * 64 * 2 / 1e6, rel=0.1)
+    assert columns < megabytes["range"]["start"] < columns + 0.02
+    assert megabytes["first_range"]["start"] == pytest.approx(megabytes["copy"]["start"], rel=0.01)
+
+
 def parsed_experiment(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["step", *arguments])
     return step.parsed_experiment()

@@ -21,16 +21,16 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_290,
+    "benchmarks": 1_350,
     "cloze": 280,
     "cluster": 395,
     "command": 365,
-    "configs": 2_357,
+    "configs": 2_358,
     "contract": 404,
-    "data": 4_392,
+    "data": 4_525,
     "evaluation": 1_900,
-    "experiment": 1_095,
-    "files": 320,
+    "experiment": 1_096,
+    "files": 330,
     "generate": 995,
     "huggingface": 2_012,
     "learners": 824,
@@ -39,9 +39,9 @@ CODE = {
     "plan": 643,
     "run": 1_349,
     "show": 966,
-    "studies": 3_042,
-    "train": 1_031,
-    "workdir": 857,
+    "studies": 3_043,
+    "train": 1_032,
+    "workdir": 858,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {

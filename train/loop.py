@@ -82,7 +82,8 @@ def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, consol
         stack.enter_context(display)
         stop = stack.enter_context(StopBarrier(display.warn, config.checkpoint_minutes))
         recorder = stack.enter_context(Recorder(run, start, display))
-        print_summary(run, display, str(workdir))
+        if is_first:  # which alone prints, and counts the n-grams of the trigram model
+            print_summary(run, display, str(workdir))
         for line in start.warnings:
             display.warn(line)
         if start.origin:

@@ -19,7 +19,7 @@ from files.paths import check_access, make_folder, read_text
 #     only losses of the same windows are comparable.
 #   distillation.teacher: a teacher is identified by its parameters, in the section "teacher", not by its folder.
 #   code.*: the file of an objective may move. train/start.py compares the digests of its contents.
-#   data.cache_dir: a token store is identified by its contents, not by its folder.
+#   data.cache_dir, data.read_by_range: a token store is identified by its contents, not by its folder.
 MAY_CHANGE = (
     "train.steps",
     "train.epochs",
@@ -42,12 +42,13 @@ MAY_CHANGE = (
     "data.reader_threads",
     "data.prefetch_batches",
     "data.cache_dir",
+    "data.read_by_range",
     "mesh.",
     "code.",
 )
 
 # Fields that the processes of a run may set differently: nothing that they compute depends on these.
-PER_PROCESS = ("data.reader_threads", "data.prefetch_batches", "data.cache_dir")
+PER_PROCESS = ("data.reader_threads", "data.prefetch_batches", "data.cache_dir", "data.read_by_range")
 
 # At the start of data.tokenizer in config.json: the folder of that file. It can be moved with its tokenizer.
 IN_WORKDIR = "{workdir}/"

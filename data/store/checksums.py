@@ -21,10 +21,12 @@ from contract.errors import ConfigError
 
 # A smaller store is verified whenever it is opened, at about 1 GB/s of one CPU core.
 SMALL_BYTES = 256 << 20
+TOKENS = "tokens.bin"
 # A larger store is verified again after this time, because a disk can change a file without a new modification time.
 _VERIFIED_SECONDS = 30 * 24 * 3600
 _PIECE_BYTES = 256 << 20
 _DIGITS = 32  # of a piece's checksum
+Piece = tuple[str, int, int, str]  # file, first byte, size and checksum
 _VERIFIED_STORES = "~/.cache/cloze/verified"  # of this user on this machine, and not in the store, which may be copied
 
 
@@ -32,13 +34,13 @@ def file_checksum(path: Path) -> str:
     """Returns the checksum of a file's contents: 32 digits for each piece of it. Raises OSError."""
     with open(path, "rb") as file:
         pieces = iter(functools.partial(file.read, _PIECE_BYTES), b"")
-        return "".join(_new_hash(piece).hexdigest() for piece in pieces)
+        return "".join(new_hash(piece).hexdigest() for piece in pieces)
 
 
 def sealed(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the contents of meta.json with their own checksum."""
     fields = {name: value for name, value in meta.items() if name != "meta_checksum"}
-    return fields | {"meta_checksum": _new_hash(json.dumps(fields, sort_keys=True).encode()).hexdigest()}
+    return fields | {"meta_checksum": new_hash(json.dumps(fields, sort_keys=True).encode()).hexdigest()}
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -48,6 +50,14 @@ def read_meta(folder: Path) -> dict[str, Any]:
         if isinstance(meta, dict) and meta == sealed(meta):
             return meta
     raise ValueError("meta.json is not what was written")
+
+
+def without_tokens(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the contents of meta.json with the sizes and checksums of all files but tokens.bin."""
+    others = {
+        key: {name: meta[key][name] for name in meta[key] if name != TOKENS} for key in ("file_sizes", "checksums")
+    }
+    return {**meta, **others}
 
 
 def check_files(
@@ -71,23 +81,43 @@ def check_files(
 
 
 def _check_together(folder: Path, meta: Mapping[str, Any], all_gather: Callable[[Any], list[Any]]) -> None:
-    """Verifies a store, a part of it in each of the processes that see the same file of tokens.
+    """Verifies a store, a part of it in each of the processes that see the same files.
 
-    Copies on other hosts have other inodes and times, and each group of processes verifies its own. No host remembers
-    the store as verified before all parts are.
+    Copies on other hosts have other inodes and times, and each group of processes verifies its own.
     """
-    info, me = (folder / "tokens.bin").stat(), uuid.uuid4().hex
+    info = (folder / "meta.json").stat()
     place = f"{folder.name} {info.st_ino} {info.st_ctime_ns}"
-    found = all_gather([place, me, _was_verified(folder, meta)])
+    what = f"{sum(meta['file_sizes'].values()) / 1e9:,.1f} GB of token store {folder}"
+    check = functools.partial(verify, folder, meta)
+    if verify_together(what, place, _was_verified(folder, meta), check, all_gather) is not None:
+        remember_verified(folder, meta)
+
+
+def verify_together(
+    what: str, place: str, known: bool, check: Callable[[slice], None], all_gather: Callable[[Any], list[Any]]
+) -> int | None:
+    """Divides a verification among the processes at the same `place`, unless each of them knows that it was made.
+
+    Args:
+      what: is verified, for a message.
+      place: of the files, the same text in all processes that see them.
+      known: whether this process knows that the files are whole.
+      check: verifies a part of the pieces. Raises OSError, and ValueError for damage.
+      all_gather: of the processes; it is called twice.
+
+    Returns the number of this process at the place if all parts have been verified now, so that no process remembers
+    this before; otherwise None. Raises as `check` does, in all processes at the place if one of them finds damage.
+    """
+    me, error = uuid.uuid4().hex, None
+    found = all_gather([place, me, known])
     group = {name: verified for where, name, verified in filter(None, found) if where == place}
-    members, error = list(group), None
+    members = list(group)
     if not all(group.values()):
         if me == members[0]:
-            size = f"{sum(meta['file_sizes'].values()) / 1e9:,.1f} GB of token store {folder}"
             shared = f", a part in each of {len(group)} processes" if len(group) > 1 else ""
-            print_note(f"verifying the {size}{shared}")
+            print_note(f"verifying the {what}{shared}")
         try:
-            verify(folder, meta, slice(members.index(me), None, len(group)))
+            check(slice(members.index(me), None, len(group)))
         except (OSError, ValueError) as raised:
             error = raised
     # In any case, so that all processes make the same number of exchanges.
@@ -97,8 +127,7 @@ def _check_together(folder: Path, meta: Mapping[str, Any], all_gather: Callable[
     for name in members:
         if errors.get(name):
             raise ValueError(errors[name])
-    if not all(group.values()) and errors.keys() >= group.keys():
-        remember_verified(folder, meta)
+    return members.index(me) if not all(group.values()) and errors.keys() >= group.keys() else None
 
 
 def verify(folder: Path, meta: Mapping[str, Any], part: slice = slice(None)) -> None:
@@ -106,13 +135,13 @@ def verify(folder: Path, meta: Mapping[str, Any], part: slice = slice(None)) -> 
 
     part: of the pieces of all files.
     """
-    for name, start, size, checksum in _pieces(meta)[part]:
+    for name, start, size, checksum in pieces(meta)[part]:
         if _piece_checksum(folder / name, start, size) != checksum:
             raise ValueError(f"{name} differs from its checksum")
 
 
 def _piece_checksum(path: Path, start: int, size: int) -> str:
-    digest, end = _new_hash(), start + size
+    digest, end = new_hash(), start + size
     with open(path, "rb") as file:
         file.seek(start)
         while block := file.read(min(1 << 20, end - file.tell())):
@@ -120,8 +149,8 @@ def _piece_checksum(path: Path, start: int, size: int) -> str:
     return digest.hexdigest()
 
 
-def _pieces(meta: Mapping[str, Any]) -> list[tuple[str, int, int, str]]:
-    """Returns file, first byte, size and checksum of each piece.
+def pieces(meta: Mapping[str, Any]) -> list[Piece]:
+    """Returns the pieces of all files.
 
     A file with one checksum is one piece of any size, as in stores of earlier commits.
     """
@@ -162,4 +191,4 @@ def _marker(folder: Path, meta: Mapping[str, Any]) -> Path:
     return Path(os.path.expanduser(_VERIFIED_STORES)) / hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
 
 
-_new_hash = functools.partial(hashlib.blake2b, digest_size=16)
+new_hash = functools.partial(hashlib.blake2b, digest_size=16)

@@ -40,8 +40,9 @@ from contract.errors import ConfigError
 from data.sources import Source, open_source
 from data.sources.config import CorpusConfig
 from data.sources.files import local_cache
-from data.store.checksums import check_files, damaged, read_meta, remember_verified, verify
+from data.store.checksums import TOKENS, check_files, damaged, read_meta, remember_verified, verify, without_tokens
 from data.store.encode import THIS_PROCESS, Engine
+from data.store.ranges import open_tokens
 from data.store.write import write_store
 from data.tokenizers.tokenizer import Tokenizer
 from files.paths import check_access, check_writable, copy_file, in_bucket, is_file, reason
@@ -59,17 +60,18 @@ class TokenStore:
         prompt_lengths, label_ids, unigram_counts, file_digests, text_digests, is_heldout: as in the module's table.
     """
 
-    def __init__(self, folder: Path, all_gather: Callable[[Any], list[Any]] = ALONE.all_gather):
+    def __init__(self, folder: Path, all_gather: Callable[[Any], list[Any]] = ALONE.all_gather, whole: bool = True):
         """Raises ConfigError where a file is missing or is not what was written: see data/store/checksums.py.
 
-        all_gather: of the processes that open the store.
+        all_gather: of the processes that open the store. whole: False for a folder without tokens.bin; the caller then
+        sets `tokens`.
         """
         self.folder = folder
         try:
             self.meta = read_meta(folder)
-            check_files(folder, self.meta, all_gather)
+            check_files(folder, self.meta if whole else without_tokens(self.meta), all_gather)
             # Plain arrays over the maps: indexing an np.memmap is several times slower.
-            self.tokens = np.asarray(np.memmap(folder / "tokens.bin", np.dtype(self.meta["dtype"]), "r"))
+            self.tokens = np.asarray(np.memmap(folder / TOKENS, np.dtype(self.meta["dtype"]), "r")) if whole else None
             for path in folder.glob("*.npy"):
                 setattr(self, path.stem, np.asarray(np.load(path, mmap_mode="r")))
         except (FileNotFoundError, ValueError) as error:
@@ -146,6 +148,7 @@ def open_or_build(
     engine: Engine = THIS_PROCESS,
     source: Source | None = None,
     exchanges: Exchanges = ALONE,
+    by_range: bool = False,
 ) -> TokenStore:
     """Returns the token store of a corpus in `data.cache_dir`, built first if it does not exist.
 
@@ -164,6 +167,8 @@ def open_or_build(
       source: the corpus, if it is open already.
       exchanges: of the processes that call this function for the same corpus; it makes three. Process 0 builds the
         store, the others find it, and they divide the verification of a large one.
+      by_range: whether to read the tokens of a store in a bucket by range, without a copy of them on this machine
+        (data/store/ranges.py), unless there is one.
 
     Raises ConfigError for a corpus that is missing, empty or unreadable, a cache_dir that cannot be written, and a
     damaged store.
@@ -179,16 +184,18 @@ def open_or_build(
         folder = local_cache(corpus.cache_dir) / name
 
         def make() -> None:
-            if not folder.exists():
-                write = functools.partial(write_store, folder, source, corpus, tokenizer, engine, progress=progress)
-                _make_store(folder, corpus.cache_dir, write)
+            write = functools.partial(write_store, folder, source, corpus, tokenizer, engine, progress=progress)
+            _make_store(folder, corpus.cache_dir, write, by_range and not folder.exists())
 
         exchanges.in_turn(make)
     except OSError as error:
         raise ConfigError(
             f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
         ) from None
-    store = TokenStore(folder, exchanges.all_gather)
+    records = new_store_dir in (None, corpus.cache_dir)
+    store = (
+        TokenStore(folder, exchanges.all_gather) if folder.exists() else _by_range(folder, corpus, exchanges, records)
+    )
     if corpus.heldout_path and not store.is_heldout[-1]:
         raise ConfigError(
             f"data.heldout_path={corpus.heldout_path!r} has no document with text: name other text, or set it to '' to "
@@ -202,37 +209,60 @@ def open_or_build(
     return store
 
 
-def _make_store(folder: Path, cache_dir: str, write: Callable[[], None]) -> None:
+def _by_range(folder: Path, corpus: CorpusConfig, exchanges: Exchanges, records: bool) -> TokenStore:
+    """Returns the store whose tokens are read from `corpus.cache_dir`, and whose other files are on this machine.
+
+    records: whether to write to the bucket that the tokens were verified: not where somebody else wrote the config.
+    """
+    store, address = TokenStore(_columns_of(folder), whole=False), f"{corpus.cache_dir.rstrip('/')}/{folder.name}"
+    store.tokens = open_tokens(address, store.meta, exchanges.all_gather, records)
+    return store
+
+
+def _make_store(folder: Path, cache_dir: str, write: Callable[[], None], by_range: bool) -> None:
     """Makes the store `folder` by `write`, unless it is there. A cache_dir in a bucket gets a copy, or has one."""
     shared = f"{cache_dir.rstrip('/')}/{folder.name}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if _is_found(folder, shared):
+    if _is_found(_columns_of(folder) if by_range else folder, shared, by_range):
         return
     check_writable(cache_dir, f"data.cache_dir={cache_dir!r}")
     write()
     remember_verified(folder, read_meta(folder))
     if in_bucket(shared):
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
-            copy_file(path, f"{shared}/{path.name}")
-        print_note(f"token store {folder}: copied to {shared}")
+        _upload(folder, shared)
 
 
-def _is_found(folder: Path, shared: str) -> bool:
-    """Returns whether the store is there, after a copy from the bucket if `shared` is in one."""
+def _upload(folder: Path, address: str) -> None:
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
+        copy_file(path, f"{address}/{path.name}")
+    print_note(f"token store {folder}: copied to {address}")
+
+
+def _is_found(folder: Path, shared: str, by_range: bool) -> bool:
+    """Returns whether the store is there, after a copy from the bucket if `shared` is in one.
+
+    by_range: the copy is of all files but tokens.bin.
+    """
     if not folder.exists() and in_bucket(shared) and is_file(f"{shared}/meta.json"):
-        _download(shared, folder)
+        _download(shared, folder, by_range)
     return folder.exists()
+
+
+def _columns_of(folder: Path) -> Path:
+    """Returns the folder for the files of the store `folder` but tokens.bin."""
+    return folder.with_name(f"{folder.name}.columns")
 
 
 def _has_store(cache_dir: str, name: str) -> bool:
     """Returns whether the store `name` is in `data.cache_dir`."""
-    if (local_cache(cache_dir) / name).exists():
-        return True
-    return in_bucket(cache_dir) and is_file(f"{cache_dir}/{name}/meta.json")
+    local = local_cache(cache_dir) / name
+    return local.exists() or (in_bucket(cache_dir) and is_file(f"{cache_dir}/{name}/meta.json"))
 
 
-def _download(address: str, folder: Path) -> None:
+def _download(address: str, folder: Path, by_range: bool) -> None:
     """Copies the store at `address` in a bucket to `folder`, which gets its name once all files have their checksums.
+
+    by_range: leaves out tokens.bin.
 
     Raises ConfigError for a damaged store, and OSError.
     """
@@ -240,7 +270,7 @@ def _download(address: str, folder: Path) -> None:
     building.mkdir()
     try:
         copy_file(f"{address}/meta.json", building / "meta.json")
-        meta = read_meta(building)
+        meta = without_tokens(read_meta(building)) if by_range else read_meta(building)
         for name in meta["file_sizes"]:
             copy_file(f"{address}/{name}", building / name)
         verify(building, meta)
@@ -251,8 +281,8 @@ def _download(address: str, folder: Path) -> None:
         raise damaged(address, error) from None
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    size = sum(meta["file_sizes"].values())
-    print_note(f"token store {address}: copied to {folder} ({size / 1e6:,.1f} MB), checksums verified")
+    what = f"{'all but tokens.bin ' * by_range}copied to {folder}"
+    print_note(f"token store {address}: {what} ({sum(meta['file_sizes'].values()) / 1e6:,.1f} MB), checksums verified")
 
 
 def _fingerprint(source: Source, corpus: CorpusConfig, tokenizer: Tokenizer) -> str:

@@ -152,7 +152,10 @@ def _triples(documents: Documents, limit: int, eos: int) -> np.ndarray:
     order = documents.index[np.argsort(store.digests[documents.index], kind="stable")]
     ends = np.cumsum(store.offsets[order + 1] - store.offsets[order])
     order = order[: np.searchsorted(ends, limit) + 1]  # which have `limit` tokens together
-    tokens = np.concatenate([store.tokens[store.offsets[d] : store.offsets[d + 1]] for d in order])[:limit]
+    begins, lengths = store.offsets[order], np.diff(ends[: len(order)], prepend=0)
+    tokens = store.tokens[
+        np.repeat(begins - ends[: len(order)] + lengths, lengths)[:limit] + np.arange(ends[-1])[:limit]
+    ]
     padded = np.concatenate([[eos, eos], tokens]).astype(np.int64)
     triples = np.stack([padded[:-2], padded[1:-1], padded[2:]])
     triples[0, ends[: len(order) - 1]] = eos  # not the last token of the document before

@@ -9,13 +9,14 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from contract.errors import ConfigError
 from contract.rng import GOLDEN, mix64, seed_bits
 from contract.windows import BatchSpec, WindowSpec
+from data.store.ranges import in_memory
 from data.windows.document_filter import classes_of, eligible, sizes_of
 from data.windows.documents import Documents, begins_of, lengths_of
 
@@ -329,18 +330,20 @@ def _drawn_specs(spec: BatchSpec) -> list[WindowSpec]:
     ]
 
 
-def gather(stores: Sequence[np.ndarray], slices: Slices, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+def gather(stores: Sequence[Any], slices: Slices, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
     """The examples of `slices`: int32 [E, width], padded with pad_id, and lengths, int32 [E].
 
-    stores: the tokens of the store that each slice is of.
+    stores: the tokens of the store that each slice is of, which data/store/ranges.py may have to read.
     """
     ends, example = np.cumsum(slices.lengths), np.cumsum(slices.begins) - 1
     begins = ends - slices.lengths
     lengths = np.add.reduceat(slices.lengths, np.flatnonzero(slices.begins)).astype(np.int32)
     padded = np.full((len(lengths), width), pad_id, np.int32)
     places = example * width + begins - begins[slices.begins][example]
-    flat = padded.ravel()
-    columns = (slices.starts.tolist(), slices.lengths.tolist(), places.tolist())
+    flat, starts = padded.ravel(), slices.starts
+    if set(map(type, stores)) != {np.ndarray}:
+        stores, starts = in_memory(stores, starts, slices.lengths)
+    columns = (starts.tolist(), slices.lengths.tolist(), places.tolist())
     for tokens, start, length, place in zip(stores, *columns, strict=True):
         flat[place : place + length] = tokens[start : start + length]
     return padded, lengths

@@ -1,5 +1,6 @@
 """Three processes divide the verification of a large token store, and one that finds damage stops all."""
 
+import itertools
 import json
 import pathlib
 
@@ -7,6 +8,8 @@ import pytest
 
 from data.store import checksums
 from data.store.store import TokenStore
+from files.atomic import write_bytes
+from files.paths import remove
 from tests.data.corpus import store_of
 from tests.data.test_checksums import flip
 from tests.train.subprocesses import free_port, run
@@ -64,7 +67,7 @@ def opened_by_three(store, tmp_path, *, own=False, leaves=False):
 
 
 def all_pieces(store):
-    return sorted([name, start] for name, start, *_ in checksums._pieces(store.meta))
+    return sorted([name, start] for name, start, *_ in checksums.pieces(store.meta))
 
 
 def test_each_piece_is_read_by_one_process(store, tmp_path):
@@ -95,6 +98,55 @@ def test_a_process_that_stops_before_does_not_keep_the_others_waiting(store, tmp
     first, second, third = opened_by_three(store, tmp_path, leaves=True)
     assert sorted(first[0] + third[0]) == all_pieces(store) and second[0] == []
     assert all("no corpus" in error for _, error, _ in (first, second, third))
+
+
+BY_RANGE = """
+import json
+from cluster.cluster import Cluster
+from contract.errors import ConfigError
+from data.store import checksums, ranges
+from data.store.checksums import read_meta
+cluster = Cluster.join("localhost:%PORT%", 3, int(sys.argv[1]), multi_host=False, timeout_seconds=100)
+checksums._PIECE_BYTES, ranges.SMALL_BYTES, ranges._BLOCK_BYTES = 1000, 0, 300
+read, read_ranges = [], ranges.read_ranges
+
+def recorded(address, begins, ends):
+    read.extend(zip(begins, ends))
+    return read_ranges(address, begins, ends)
+
+ranges.read_ranges = recorded
+error = ""
+try:
+    with cluster.check_equal(), cluster.exchanges(2) as exchanges:
+        import pathlib
+        meta = read_meta(pathlib.Path("%STORE%"))
+        tokens = ranges.open_tokens("%ADDRESS%", meta, exchanges.all_gather, True)
+except ConfigError as raised:
+    error = str(raised)
+print(json.dumps([read, error]))
+"""
+
+
+def test_processes_divide_the_verification_of_tokens_in_a_bucket_and_record_it(store, buckets, tmp_path):
+    address = f"s3://test-bucket/{tmp_path.name}"
+    contents = (store.folder / "tokens.bin").read_bytes()
+
+    def opened():
+        program = BY_RANGE.replace("%PORT%", str(free_port())).replace("%ADDRESS%", address)
+        return run(program.replace("%STORE%", str(store.folder)), devices=1, processes=3)
+
+    write_bytes(f"{address}/tokens.bin", contents[:-1] + b"x")
+    [line] = {error for _, error in opened()}
+    assert line.startswith(f"token store {address} is damaged (ValueError: tokens.bin differs from its checksum)")
+    remove(f"{address}/tokens.bin")
+    write_bytes(f"{address}/tokens.bin", contents)
+    found = opened()
+    assert [error for _, error in found] == [""] * 3
+    ends = sorted(tuple(part) for read, _ in found for part in read)
+    assert ends[0][0] == 0 and ends[-1][1] == len(contents), "all of it was read"
+    assert all(end == begin for (_, end), (begin, _) in itertools.pairwise(ends)), "and each byte once"
+    assert all(read for read, _ in found)
+    assert opened() == [[[], ""]] * 3, "the bucket says that this version was verified"
 
 
 def test_a_process_alone_verifies_all(store):

@@ -91,6 +91,28 @@ def test_a_damaged_store_in_a_bucket_is_one_line(texts, tmp_path, damage):
     assert not list((tmp_path / "home").glob("**/tokens.bin"))
 
 
+def test_the_tokens_of_a_store_are_read_by_range(texts, tmp_path):
+    """tests/data/test_ranges.py has the rest, on a faster bucket."""
+    config = corpus_config(tmp_path, path=f"{texts}/text", cache_dir=f"{texts}/cache")
+    copied = opened(config)
+    whole = np.array(copied.tokens)  # whose file is deleted below
+    shutil.rmtree(tmp_path / "home")
+    tokens = opened(config, by_range=True).tokens
+    assert not list((tmp_path / "home").glob("**/tokens.bin"))
+    np.testing.assert_array_equal(tokens[np.arange(20)], whole[:20])
+    for theirs, begin in zip(tokens.read(np.arange(5), np.arange(5)), range(5), strict=True):
+        np.testing.assert_array_equal(theirs, whole[begin : 2 * begin])
+    address = f"{texts}/cache/{copied.folder.name}/tokens.bin"
+    contents = read_bytes(address)
+    assert read_bytes(f"{address.removesuffix('tokens.bin')}verified.txt")
+    remove(address)
+    write_bytes(address, contents[::-1])
+    with pytest.raises(ConfigError, match=f"{address} was replaced"):
+        tokens[:5]
+    with pytest.raises(ConfigError, match=r"is damaged .*tokens\.bin differs"):
+        opened(config, by_range=True)
+
+
 def test_a_bucket_that_is_missing_is_one_line_before_the_store_is_built(texts, tmp_path, monkeypatch):
     monkeypatch.setattr("data.store.store.write_store", pytest.fail)
     config = corpus_config(tmp_path, path=f"{texts}/text", cache_dir="gs://no-such-bucket/cache")
