@@ -627,7 +627,7 @@ def test_steps_on_one_batch_lower_its_loss_and_change_every_parameter(name, arch
         setup = dataclasses.replace(setup, most_scored=40)
     learner = dataclasses.replace(experiment.learner, setup=setup)
     optimizer = make_optimizer(experiment.optimizer, 50, experiment.model)
-    state = jax.jit(functools.partial(init_state, learner, optimizer, 0))()
+    state = init_state(learner, optimizer, 0)  # operation by operation: programs that all configs share
     step = jax.jit(make_train_step(learner, optimizer, grad_accum_steps=1, seed=0))
     first, metrics_of_steps = state.params, []
     for _ in range(13):
