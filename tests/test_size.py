@@ -36,7 +36,7 @@ CODE = {
     "huggingface": 2_012,
     "learners": 824,
     "models": 1_623,
-    "objectives": 3_941,
+    "objectives": 3_942,
     "plan": 643,
     "run": 1_349,
     "show": 966,

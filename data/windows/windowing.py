@@ -343,9 +343,8 @@ def gather(stores: Sequence[Any], slices: Slices, width: int, pad_id: int) -> tu
     flat, starts = padded.ravel(), slices.starts
     if set(map(type, stores)) != {np.ndarray}:
         stores, starts = in_memory(stores, starts, slices.lengths)
-    columns = (starts.tolist(), slices.lengths.tolist(), places.tolist())
-    for tokens, start, length, place in zip(stores, *columns, strict=True):
-        flat[place : place + length] = tokens[start : start + length]
+    for tokens, start, length, to in zip(stores, *map(np.ndarray.tolist, (starts, slices.lengths, places)), strict=True):
+        flat[to : to + length] = tokens[start : start + length]
     return padded, lengths
 
 
