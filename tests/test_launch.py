@@ -90,6 +90,37 @@ def test_a_run_that_ends_by_itself_is_not_queued_again(status, start, tmp_path):
     assert command == "srun --kill-on-bad-exit=1 python -m train.main --config=x.py with 32 cores"
 
 
+# A host of a TPU VM runs the last argument, --command=... Its pip needs $NETWORK.
+GCLOUD = """#!/bin/bash
+last="${*: -1}"
+bash -c "${last#--command=}"
+"""
+PYTHON3 = """#!/bin/bash
+mkdir -p .venv/bin
+printf '#!/bin/bash\\necho "pip $*"; test -n "$NETWORK"' > .venv/bin/pip
+printf '#!/bin/bash\\necho "python $*"' > .venv/bin/python
+chmod +x .venv/bin/*
+"""
+
+
+def test_a_host_whose_installation_failed_installs_again(tmp_path):
+    (tmp_path / "cloze").mkdir()
+    for name, text in {"gcloud": GCLOUD, "python3": PYTHON3}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+
+    def launch(network):
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "NETWORK": network}
+        command = ["bash", "launch/tpu_vm.sh", "name", "zone", "--config=x.py"]
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        return done.returncode, done.stdout.splitlines()
+
+    install, train = "pip install -q -e .[tpu]", "python -m train.main --multi_host --config=x.py"
+    assert launch("") == (1, [install])
+    assert launch("network") == (0, [install, train])
+    assert launch("") == (0, [train])
+
+
 def test_pods_that_a_signal_stopped_are_started_again():
     """A pod that ends with status 0 is complete for Kubernetes."""
     _, job = yaml.safe_load_all((ROOT / "launch" / "gke_tpu.yaml").read_text())
