@@ -111,14 +111,8 @@ def run(arguments: Sequence[str], seconds: float) -> tuple[list[dict[str, Any]],
     """Runs Python with `arguments` and returns the JSON lines that it printed, and why it failed in a line, or ""."""
     if seconds <= 0:
         return [], "no time left: raise --minutes"
-    process = subprocess.Popen(
-        [sys.executable, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+    command, pipe = [sys.executable, *arguments], subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, errors="replace", start_new_session=True)
     try:
         try:
             output, errors = process.communicate(timeout=seconds)
@@ -129,8 +123,8 @@ def run(arguments: Sequence[str], seconds: float) -> tuple[list[dict[str, Any]],
         output, errors = process.communicate()[0], f"killed after {seconds:.0f} seconds: raise --minutes"
     lines, broken = json_objects(output)
     if process.returncode == 0:
-        missing = "" if lines else "status 0: it printed no JSON line"
-        return lines, f"status 0: a line is not JSON: {broken[:400]}" if broken else missing
+        failure = f"a line is not JSON: {broken[:400]}" if broken else "it printed no JSON line"
+        return lines, "" if lines and not broken else f"status 0: {failure}"
     said = [line.strip() for line in errors.splitlines() if line.strip()] or ["it printed no error"]
     memory = [line for line in said if "RESOURCE_EXHAUSTED" in line or "out of memory" in line.lower()]
     return lines, f"status {process.returncode}: {(memory or said)[-1][:400]}"

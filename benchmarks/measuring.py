@@ -116,12 +116,11 @@ def json_lines(command: Sequence[str]) -> list[dict[str, Any]]:
 
     Raises ConfigError if the command fails, prints no JSON line, or one that is not whole.
     """
-    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, errors="replace")
+    process = subprocess.run(command, stdout=subprocess.PIPE, errors="replace")
     lines, broken = json_objects(process.stdout)
     if process.returncode or not lines or broken:
-        also = f", and a line that is not JSON: {broken[:200]}" if broken else ""
-        ended = f"ended with status {process.returncode} and {len(lines)} JSON lines{also}"
-        raise ConfigError(f"{shlex.join(command)}: {ended}")
+        found = f"{len(lines)} JSON lines" + f", and a line that is not JSON: {broken[:200]}" * bool(broken)
+        raise ConfigError(f"{shlex.join(command)}: ended with status {process.returncode} and {found}")
     return lines
 
 

@@ -21,7 +21,7 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_350,
+    "benchmarks": 1_396,
     "cloze": 280,
     "cluster": 395,
     "command": 365,
