@@ -129,7 +129,9 @@ def test_a_signal_ends_the_benchmark_too(number, tmp_path):
     lock = str(tmp_path / "lock")
     benchmark = f"import fcntl, time; file = open({lock!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX); "
     benchmark += "print('locked', file=file, flush=True); time.sleep(60)"
-    program = "from benchmarks.first_hour import run, run_command\n"
+    # A parent that runs in the background of a shell leaves Ctrl-C ignored.
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program += "from benchmarks.first_hour import run, run_command\n"
     program += f"run_command(lambda: run(('-c', {benchmark!r}), 50))"
     hour = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "lock").exists() or not (tmp_path / "lock").read_text():

@@ -26,7 +26,7 @@ CODE = {
     "cluster": 395,
     "command": 365,
     "configs": 2_358,
-    "contract": 404,
+    "contract": 405,
     "data": 4_525,
     "evaluation": 1_900,
     "experiment": 1_096,
