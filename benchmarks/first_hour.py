@@ -6,7 +6,7 @@ is killed and continued. On a CPU the same commands have tiny sizes, and take a 
 
 FILE is one JSON object: the device, and each figure with its bound and the whole line of its benchmark. It is
 written after each part. A part that fails, lacks memory or has no time left is a line in it, and the others go on.
-Standard output is a table for BENCHMARKS.md.
+Standard output is a table for BENCHMARKS.md, also where FILE cannot be written.
 
 Peers (BENCHMARKS.md) are measured where their commands are given, on one device: --peer_step without sizes, as in
 "$PEER_STEP --device=cuda --dtype=bfloat16 --compile", and --peer_pipeline.
@@ -27,9 +27,11 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from benchmarks.measuring import json_objects, peer_command
 from command.flags import parse_flags, run_command
+from command.program import print_note
 from contract.errors import ConfigError
-from files.atomic import check_output, write_json
+from files.atomic import check_output, writing
 
 _FLAGS = flags.FlagValues()
 _OUT = flags.DEFINE_string("out", "first_hour.json", "JSON file to write.", _FLAGS)
@@ -109,31 +111,36 @@ def run(arguments: Sequence[str], seconds: float) -> tuple[list[dict[str, Any]],
     """Runs Python with `arguments` and returns the JSON lines that it printed, and why it failed in a line, or ""."""
     if seconds <= 0:
         return [], "no time left: raise --minutes"
-    process = subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    command, pipe = [sys.executable, *arguments], subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, errors="replace", start_new_session=True)
     try:
-        output, errors = process.communicate(timeout=seconds)
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        finally:  # also after Ctrl-C, which does not reach a session of its own
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it has started
     except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # with the processes that it has started
         output, errors = process.communicate()[0], f"killed after {seconds:.0f} seconds: raise --minutes"
-    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    lines, broken = json_objects(output)
     if process.returncode == 0:
-        return lines, ""
+        failure = f"a line is not JSON: {broken[:400]}" if broken else "it printed no JSON line"
+        return lines, "" if lines and not broken else f"status 0: {failure}"
     said = [line.strip() for line in errors.splitlines() if line.strip()] or ["it printed no error"]
     memory = [line for line in said if "RESOURCE_EXHAUSTED" in line or "out of memory" in line.lower()]
     return lines, f"status {process.returncode}: {(memory or said)[-1][:400]}"
 
 
 def figures(bounds: dict[str, str], lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns each figure of a part's lines that has a bound; value and met are None where it could not be measured."""
+    """Returns each figure of a part's lines that has a bound; value and met are None where it could not be measured.
+
+    What is not a number does not meet its bound.
+    """
     found = []
     for line in lines:
         name = line.get("operation") or line.get("objective") or line.get("architecture", "")
         for figure, bound in bounds.items():
             (sign, limit), value = bound.split(), line.get(figure)
-            met = None if value is None else _SIGNS[sign](value, float(limit))
+            met = isinstance(value, int | float) and _SIGNS[sign](value, float(limit)) if value is not None else None
             found.append({"of": name, "figure": figure, "value": value, "bound": bound, "met": met})
     return found
 
@@ -145,7 +152,8 @@ def table(report: dict[str, Any]) -> str:
     for part in report["parts"]:
         for row in part["figures"]:
             value, met = row["value"], {None: "", True: "yes", False: "no"}[row["met"]]
-            measured = "" if value is None else f"{value:,}"
+            measured = "" if value is None else json.dumps(value).replace("|", "/")
+            measured = f"{value:,}" if isinstance(value, int | float) else measured
             rows.append(f"| {part['part']} | {row['of']} | {row['figure']} | {measured} | {row['bound']} | {met} |")
         if part["error"]:
             rows.append(f"| {part['part']} | | | {part['error'].replace('|', '/')} | | no |")
@@ -156,11 +164,18 @@ def main() -> None:
     """Runs the parts, writes the file after each and prints the table."""
     parse_flags(_FLAGS, __doc__)
     check_output(_OUT.value)
-    begin = time.monotonic()
+    if not _MINUTES.value <= 10_000:  # also nan, which the flag's bound accepts
+        raise ConfigError(f"--minutes={_MINUTES.value} must be at most 10000: as in --minutes=60")
+    for peer in (_PEER_STEP, _PEER_PIPELINE):
+        if peer.value:
+            peer_command(peer.value, f"--{peer.name}")
+    begin, unwritten = time.monotonic(), None
     devices, error = run(("-c", _DEVICE), 600)
     if error:
         raise ConfigError(f"JAX does not start: {error}")
     device = devices[-1]
+    if _PEER_STEP.value and device["num_devices"] > 1:
+        print_note(f"--peer_step is not used: a peer has one device, and JAX has {device['num_devices']} here")
     report: dict[str, Any] = {
         "benchmark": "first_hour",
         **device,
@@ -175,8 +190,15 @@ def main() -> None:
         command = shlex.join(("python", "-m", *part.command))
         found = {"command": command, "figures": figures(part.bounds, lines), "error": error, "lines": lines}
         report["parts"].append({"part": part.name, "seconds": seconds} | found)
-        write_json(_OUT.value, report)
-    print(table(report))
+        try:
+            with writing(_OUT.value) as file:
+                json.dump(report, file, indent=2)
+            unwritten = None
+        except ConfigError as failure:  # the figures are in memory, and in the table
+            unwritten = failure
+    print(table(report), flush=True)
+    if unwritten:
+        raise unwritten
 
 
 if __name__ == "__main__":

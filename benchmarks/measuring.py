@@ -4,6 +4,7 @@ import importlib
 import json
 import pkgutil
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from ml_collections import ConfigDict
 
 import configs
 from contract.errors import ConfigError
+from files.atomic import parse_json
 
 _NOT_EXPERIMENTS = {"base", "architectures", "machines", "recipes", "sizes"}
 
@@ -85,15 +87,40 @@ def define_peer(flag_values: flags.FlagValues) -> None:
     )
 
 
+def peer_command(peer: str, flag: str = "--peer") -> list[str]:
+    """Returns the words of `peer`, the value of `flag`. Raises ConfigError unless the first one can be executed."""
+    try:
+        command = shlex.split(peer)
+    except ValueError as error:
+        raise ConfigError(f"{flag}={peer!r} cannot be split into words: {error}: correct its quotes") from None
+    if not command or shutil.which(command[0]) is None:
+        program = command[0] if command else ""
+        raise ConfigError(f"{flag}={peer!r}: there is no program {program!r}: name one of the PATH, or the path of one")
+    return command
+
+
+def json_objects(output: str) -> tuple[list[dict[str, Any]], str]:
+    """Returns the JSON objects of the lines that begin with "{", and the first such line that is not JSON, or ""."""
+    found, broken = [], ""
+    for line in output.splitlines():
+        if line.startswith("{"):
+            try:
+                found.append(parse_json(line))
+            except ValueError:
+                broken = broken or line
+    return found, broken
+
+
 def json_lines(command: Sequence[str]) -> list[dict[str, Any]]:
     """Runs `command` and returns the JSON objects that it prints, one a line. Standard error is not captured.
 
-    Raises ConfigError if the command fails or prints no JSON line.
+    Raises ConfigError if the command fails, prints no JSON line, or one that is not whole.
     """
-    process = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    lines = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
-    if process.returncode or not lines:
-        raise ConfigError(f"{shlex.join(command)}: ended with status {process.returncode} and {len(lines)} JSON lines")
+    process = subprocess.run(command, stdout=subprocess.PIPE, errors="replace")
+    lines, broken = json_objects(process.stdout)
+    if process.returncode or not lines or broken:
+        found = f"{len(lines)} JSON lines" + f", and a line that is not JSON: {broken[:200]}" * bool(broken)
+        raise ConfigError(f"{shlex.join(command)}: ended with status {process.returncode} and {found}")
     return lines
 
 
@@ -111,15 +138,22 @@ def peer_lines(module: str, flag_values: flags.FlagValues, *, rate: str) -> list
       ratios: the ratios of all pairs.
       peer: the peer's last line.
 
-    Raises ConfigError if a command fails or the peer's line does not contain `rate`.
+    Raises ConfigError if the peer is no program, before the first run; if a command fails or the peer's line does not
+    contain `rate`, after our lines of the last run are printed.
     """
     peer, our_runs, peer_runs = flag_values["peer"].value, [], []
+    command = peer_command(peer)
     arguments = [argument for argument in sys.argv[1:] if not argument.startswith(("--peer=", "--pairs="))]
     for _ in range(flag_values["pairs"].value):
         our_runs.append(json_lines([sys.executable, "-m", module, *arguments]))
-        peer_runs.append(json_lines(shlex.split(peer))[-1])
-    if rate not in peer_runs[0]:
-        raise ConfigError(f"--peer={peer!r}: the JSON line of the command has no {rate!r}, the field that is compared")
+        try:
+            peer_runs.append(json_lines(command)[-1])
+            if rate not in peer_runs[-1]:
+                raise ConfigError(f"--peer={peer!r}: the JSON line has no {rate!r}, the field that is compared")
+        except ConfigError:
+            for line in our_runs[-1]:  # they are measured, whatever the peer does
+                print(json.dumps(line), flush=True)
+            raise
     results = []
     for runs in zip(*our_runs, strict=True):
         median = statistics.median_low(run[rate] for run in runs)

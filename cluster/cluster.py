@@ -27,11 +27,8 @@ _HEARTBEAT_SECONDS = 60
 _EXCHANGE_MILLISECONDS = 24 * 3600 * 1000
 _exchanges = itertools.count()
 # Variable -> its values in a process among several, as a regular expression.
-_OF_SEVERAL = {
-    "MEGASCALE_NUM_SLICES": r"[2-9]|[1-9]\d+",
-    "TPU_PROCESS_ADDRESSES": r".*,.*",
-    "JOB_COMPLETION_INDEX": r"[1-9]\d*",
-}
+_OF_SEVERAL = {"MEGASCALE_NUM_SLICES": r"[2-9]|[1-9]\d+", "JOB_COMPLETION_INDEX": r"[1-9]\d*"}
+_OF_SEVERAL |= {"TPU_PROCESS_ADDRESSES": r".*,.*", "JAX_COORDINATOR_ADDRESS": r".+"}
 
 
 class Exchanges(NamedTuple):
@@ -262,9 +259,9 @@ def describes_several_processes(environment: Mapping[str, str]) -> bool:
 def unjoined_warnings(environment: Mapping[str, str]) -> list[str]:
     """Returns a warning if this process is alone, but a variable that JAX reads is one of a process among several.
 
-    TPU slices with one host each, TPU processes with addresses of their own, and the indexed jobs of Kubernetes: JAX
-    joins these (with the package `kubernetes`), and `Cluster.join` only where it is asked to, because such variables
-    are set for single processes too.
+    TPU slices with one host each, TPU processes with addresses of their own, the indexed jobs of Kubernetes, and the
+    address of a coordinator: JAX joins these (with the package `kubernetes`), and `Cluster.join` only where it is asked
+    to, because such variables are set for single processes too.
     """
     found = [name for name, several in _OF_SEVERAL.items() if re.fullmatch(several, environment.get(name, ""))]
     return [_unjoined(name, environment[name]) for name in found[:1] if jax.process_count() == 1]

@@ -6,7 +6,7 @@
 | ConfigError, an error of the operating system, too little memory | 1, after one line |
 | the reader of the output has ended, as in `| head -1` | 141 |
 | Ctrl-C | 130, after one line |
-| SIGTERM | 143, after one line |
+| SIGTERM, Stopped | 143, after one line |
 
 Other exceptions are errors in the program, and propagate.
 """
@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from contract.errors import ConfigError, Terminated, one_line, text_of
+from contract.errors import ConfigError, Stopped, Terminated, one_line, text_of
 from files.paths import describe_os_error
 
 _EXIT_SECONDS = 3.0
@@ -76,7 +76,7 @@ def _describe_end(error: BaseException, memory_remedy: str) -> tuple[str | None,
     if isinstance(error, Terminated):
         return "stopped by SIGTERM", 128 + signal.SIGTERM
     if isinstance(error, ConfigError):
-        return str(error), 1
+        return str(error), 128 + signal.SIGTERM if isinstance(error, Stopped) else 1
     if isinstance(error, RuntimeError) and "can't start new thread" in text_of(error):
         return "this machine cannot start another thread: raise its limits (ulimit -u, -d, -v), or free memory", 1
     if isinstance(error, OSError):

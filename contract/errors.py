@@ -12,6 +12,10 @@ class ConfigError(ValueError):
         return [f"ConfigError: {self}"]
 
 
+class Stopped(ConfigError):
+    """A signal has stopped a command that saved its work: its exit status is that of SIGTERM, for schedulers."""
+
+
 class Terminated(BaseException):
     """SIGTERM within `command.program.run_program`. No Exception, which libraries may catch."""
 

@@ -1,6 +1,7 @@
 # Sourced by the scripts for SLURM. sbatch copies only the script, so they find this file in the folder of submission.
 
-# with_requeue COMMAND ...: runs COMMAND, an srun, and puts the job into the queue again if its time limit is reached.
+# with_requeue COMMAND ...: runs COMMAND, an srun, and puts the job into the queue again if its time limit stops the run.
+# COMMAND then ends with status 143, as train.ablate does, and train.main with --stopped_status=143.
 # Needs in the script:
 #   #SBATCH --requeue
 #   #SBATCH --signal=B:USR1@120   # this long before the time limit, to the script alone (B:), which otherwise would not
@@ -25,8 +26,13 @@ with_requeue() {
   if [[ -n $limit ]]; then
     status=0
     wait "$command" || status=$? # the first wait ended at the signal, before the command
-    echo "time limit: the run has ended with status $status, and the job is to be queued again" >&2
-    scontrol requeue "$job" || echo "error: the job is not queued again: submit it, and it continues" >&2
+    # 137: srun has killed the tasks that were still ending when the first one had ended with 143, once all had saved.
+    if (( status == 143 || status == 137 )); then
+      echo "time limit: the run has stopped with status $status, and the job is to be queued again" >&2
+      scontrol requeue "$job" || echo "error: the job is not queued again: submit it, and it continues" >&2
+    else
+      echo "time limit: the run has ended by itself with status $status, and the job is not queued again" >&2
+    fi
   fi
   return "$status"
 }

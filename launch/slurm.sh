@@ -20,4 +20,4 @@ source launch/requeue.sh
 # layer before. The TPU compiler does so by default.
 export XLA_FLAGS="--xla_gpu_enable_latency_hiding_scheduler=true ${XLA_FLAGS:-}"
 # If one process fails, the others exit within a minute (JAX's coordination service).
-with_requeue srun --kill-on-bad-exit=1 python -m train.main "$@"
+with_requeue srun --kill-on-bad-exit=1 python -m train.main --stopped_status=143 "$@"

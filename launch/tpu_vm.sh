@@ -9,5 +9,9 @@ shift 2
 gcloud compute tpus tpu-vm ssh "$name" --zone="$zone" --worker=all --command="
   set -e
   cd ~/cloze
-  test -d .venv || { ${PYTHON:-python3} -m venv .venv && .venv/bin/pip install -q -e '.[tpu]'; }
+  if ! test -e .venv/installed; then # the last file: a folder alone may be of an installation that failed
+    ${PYTHON:-python3} -m venv .venv
+    .venv/bin/pip install -q -e '.[tpu]'
+    touch .venv/installed
+  fi
   .venv/bin/python -m train.main --multi_host $(printf '%q ' "$@")"

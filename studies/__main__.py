@@ -21,7 +21,7 @@ from absl import flags
 
 from command.flags import override_flags, parse_flags, run_command
 from command.program import visible
-from contract.errors import ConfigError
+from contract.errors import ConfigError, Stopped
 from studies.dry_run import print_plan
 from studies.jobs import parse_worker, run_jobs
 from studies.plan import jobs_of
@@ -93,7 +93,7 @@ def main() -> None:
     results = folder.results(plan, shlex.join(["python", "-m", "train.ablate", *arguments]), overrides)
     print(f"written to {write_report(results, folder.path)}")
     if stopped:
-        raise ConfigError("stopped by a signal: run the same command again to continue")
+        raise Stopped("stopped by a signal: run the same command again to continue")
     failed = [problem for problem in results.problems if problem.state in ("failed", "diverged", "damaged")]
     for problem in failed:
         line = f"{problem.variant}, seed {problem.seed}: {problem.state}: {problem.reason}"

@@ -156,6 +156,26 @@ def test_runs_of_the_benchmark_and_of_the_peer_alternate(tmp_path, monkeypatch):
         measuring.peer_lines("ours", values, rate="speed")
 
 
+@pytest.mark.parametrize(
+    ("peer", "error"), [("import sys; sys.exit(3)", "status 3 and 0"), ("print({'rate': 1})", "not JSON: {'rate': 1}")]
+)
+def test_our_line_is_printed_where_the_peer_fails(peer, error, tmp_path, monkeypatch, capsys):
+    (tmp_path / "ours.py").write_text(_program(tmp_path / "order", "ours", [10]))
+    (tmp_path / "peer.py").write_text(peer)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    values = measuring.flags.FlagValues()
+    measuring.define_peer(values)
+    values(["x", f"--peer={sys.executable} {tmp_path}/peer.py"])
+    monkeypatch.setattr(sys, "argv", ["x"])
+    with pytest.raises(ConfigError, match=error):
+        measuring.peer_lines("ours", values, rate="rate")
+    assert capsys.readouterr().out == '{"rate": 10}\n'
+    values["peer"].value = "no-such-peer"
+    with pytest.raises(ConfigError, match=r"^--peer='no-such-peer': there is no program"):
+        measuring.peer_lines("ours", values, rate="rate")
+    assert (tmp_path / "order").read_text() == "ours\n"
+
+
 def _program(order, name, rates):
     return (
         f"order = open({str(order)!r}, 'a+')\norder.seek(0)\n"

@@ -1,13 +1,22 @@
 """benchmarks.first_hour: on a CPU the same path at tiny sizes; what fails is a line, and the rest goes on."""
 
+import contextlib
+import errno
+import fcntl
 import importlib
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 
 import pytest
 
 from benchmarks import first_hour, step
 from benchmarks.first_hour import Part
+from contract.errors import ConfigError
+from tests.train.subprocesses import ROOT
 
 GPU = {"platform": "gpu", "num_devices": 1}
 
@@ -35,22 +44,28 @@ def test_the_hour_on_a_cpu(monkeypatch, capsys, tmp_path):
     assert "| resume |  | equal | 1 | >= 1 | yes |" in printed
 
 
-def test_a_part_that_fails_is_a_line_and_the_others_go_on(monkeypatch, capsys, tmp_path):
-    run, device = first_hour.run, {**GPU, "device": "NVIDIA X", "jax": "0", "memory_bytes": None}
-    programs = {
+@pytest.fixture
+def programs(monkeypatch):
+    """Part -> its program, with a figure `ratio`. They run as the parts of an hour, and "hangs" for a second."""
+    run, programs = first_hour.run, {}
+    monkeypatch.setattr(first_hour, "parts", lambda _: [Part(k, (k,), {"ratio": "<= 1"}) for k in programs])
+
+    def run_program(arguments, seconds):
+        if arguments[0] == "-c":
+            return [{**GPU, "device": "NVIDIA X", "jax": "0", "memory_bytes": None}], ""
+        return run(("-c", programs[arguments[1]]), 1.0 if arguments[1] == "hangs" else seconds)
+
+    monkeypatch.setattr(first_hour, "run", run_program)
+    return programs
+
+
+def test_a_part_that_fails_is_a_line_and_the_others_go_on(programs, monkeypatch, capsys, tmp_path):
+    programs |= {
         "memory": "import sys; sys.exit('RESOURCE_EXHAUSTED: Out of memory.\\n\\nThe rest')",
         "crash": "import os; print('{\"ratio\": 0.5}', flush=True); os.abort()",
         "hangs": "import time; time.sleep(600)",
         "good": 'print(\'{"operation": "a", "ratio": 2, "equal": true}\')',
     }
-    monkeypatch.setattr(first_hour, "parts", lambda _: [Part(k, (k,), {"ratio": "<= 1"}) for k in programs])
-
-    def run_program(arguments, seconds):
-        if arguments[0] == "-c":
-            return [device], ""
-        return run(("-c", programs[arguments[1]]), 1.0 if arguments[1] == "hangs" else seconds)
-
-    monkeypatch.setattr(first_hour, "run", run_program)
     report, printed = run_hour([], monkeypatch, capsys, tmp_path)
     memory, crash, hangs, good = report["parts"]
     assert memory["error"] == "status 1: RESOURCE_EXHAUSTED: Out of memory."
@@ -60,6 +75,94 @@ def test_a_part_that_fails_is_a_line_and_the_others_go_on(monkeypatch, capsys, t
     assert "| hangs | | | status -9: killed after 1 seconds: raise --minutes | | no |" in printed
     report, _ = run_hour(["--minutes=0"], monkeypatch, capsys, tmp_path)
     assert {part["error"] for part in report["parts"]} == {"no time left: raise --minutes", hangs["error"]}
+
+
+def test_lines_that_are_not_figures_are_lines_of_the_table(programs, monkeypatch, capsys, tmp_path):
+    programs |= {
+        "python": "print({'ratio': 0.5})",
+        "hangs": "import time; print('{\"ratio\": 0.5}\\n{\"rat', end='', flush=True); time.sleep(600)",
+        "silent": "print('done')",
+        "words": 'print(\'{"operation": "a", "ratio": "fast | slow"}\')',
+        "bytes": 'import os; os.write(1, b\'\\xff\\n{"operation": "a", "ratio": 0.5}\\n\')',
+    }
+    report, printed = run_hour([], monkeypatch, capsys, tmp_path)
+    assert [part["error"] for part in report["parts"]] == [
+        "status 0: a line is not JSON: {'ratio': 0.5}",
+        "status -9: killed after 1 seconds: raise --minutes",
+        "status 0: it printed no JSON line",
+        "",
+        "",
+    ]
+    assert "| hangs |  | ratio | 0.5 | <= 1 | yes |" in printed
+    assert "| silent | | | status 0: it printed no JSON line | | no |" in printed
+    assert '| words | a | ratio | "fast / slow" | <= 1 | no |' in printed
+    assert "| bytes | a | ratio | 0.5 | <= 1 | yes |" in printed
+
+
+@pytest.mark.parametrize("minutes", ["inf", "nan", "1e5"])
+def test_minutes_that_are_no_time_limit_are_an_error(minutes, programs, monkeypatch, capsys, tmp_path):
+    with pytest.raises(ConfigError, match=f"^--minutes={float(minutes)} must be at most 10000"):
+        run_hour([f"--minutes={minutes}"], monkeypatch, capsys, tmp_path)
+
+
+def test_without_space_for_the_file_all_parts_run_and_the_table_is_printed(programs, monkeypatch, capsys, tmp_path):
+    programs |= dict.fromkeys(("first", "second", "third"), "print('{\"ratio\": 0.5}')")
+    fails = iter([False, True, True])
+
+    def dump(report, file, **_):
+        file.write(f"{len(report['parts'])} parts")
+        if next(fails):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(first_hour.json, "dump", dump)
+    with pytest.raises(ConfigError, match=r"^--out=.*/hour.json cannot be written: No space left on device: free"):
+        run_hour([], monkeypatch, capsys, tmp_path)
+    printed = capsys.readouterr().out
+    assert all(f"| {name} |  | ratio | 0.5 | <= 1 | yes |" in printed for name in programs)
+    assert [path.name for path in tmp_path.iterdir()] == ["hour.json"]
+    assert (tmp_path / "hour.json").read_text() == "1 parts"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_benchmark_too(number, tmp_path):
+    """The benchmark has a session of its own, which no terminal signals."""
+    lock = str(tmp_path / "lock")
+    benchmark = f"import fcntl, time; file = open({lock!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX); "
+    benchmark += "print('locked', file=file, flush=True); time.sleep(60)"
+    # A parent that runs in the background of a shell leaves Ctrl-C ignored.
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program += "from benchmarks.first_hour import run, run_command\n"
+    program += f"run_command(lambda: run(('-c', {benchmark!r}), 50))"
+    hour = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "lock").exists() or not (tmp_path / "lock").read_text():
+        assert hour.poll() is None
+        time.sleep(0.02)
+    hour.send_signal(number)
+    assert hour.communicate(timeout=30)[1].startswith("error: stopped by ") and hour.returncode == 128 + number
+    end = time.monotonic() + 10
+    with open(lock) as file:  # the lock of a process ends with it
+        while time.monotonic() < end:
+            with contextlib.suppress(BlockingIOError):
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            time.sleep(0.02)
+    pytest.fail("the benchmark is still running")
+
+
+@pytest.mark.parametrize("flag", ["--peer_step", "--peer_pipeline"])
+@pytest.mark.parametrize(
+    ("peer", "said"), [("no-such-peer --x=1", "there is no program 'no-such-peer'"), ("x 'y", "cannot be split into")]
+)
+def test_a_peer_that_is_no_program_is_an_error_at_the_start(flag, peer, said, programs, monkeypatch, capsys, tmp_path):
+    with pytest.raises(ConfigError, match=f"^{flag}=.*{said}"):
+        run_hour([f"{flag}={peer}"], monkeypatch, capsys, tmp_path)
+
+
+def test_a_peer_that_several_devices_leave_unused_is_a_note(programs, monkeypatch, capsys, tmp_path):
+    run = first_hour.run
+    monkeypatch.setattr(first_hour, "run", lambda *arguments: ([run(*arguments)[0][0] | {"num_devices": 8}], ""))
+    monkeypatch.setattr(sys, "argv", ["first_hour", f"--out={tmp_path / 'hour.json'}", f"--peer_step={sys.executable}"])
+    first_hour.main()
+    assert "note: --peer_step is not used: a peer has one device, and JAX has 8 here\n" in capsys.readouterr().err
 
 
 def test_the_commands_of_an_hour_are_accepted(monkeypatch):

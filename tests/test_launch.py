@@ -68,9 +68,9 @@ def start(tmp_path):
 
 
 @pytest.mark.parametrize("script", ["slurm.sh", "study_slurm.sh"])
-@pytest.mark.parametrize("status", [0, 1])
-def test_the_time_limit_saves_and_queues_the_job_again(script, status, start, tmp_path):
-    """Whatever the status of the run: train.ablate ends with 1 when it is stopped."""
+@pytest.mark.parametrize("status", [143, 137, 0, 1])
+def test_the_time_limit_saves_and_queues_a_job_again_that_it_stopped(script, status, start, tmp_path):
+    """Not a run that ends by itself between the signal and the time limit: after its last step, or an error."""
     process = start(script, status, waits=True)
     end = time.monotonic() + 30
     while not (tmp_path / "log.pid").exists():
@@ -80,14 +80,46 @@ def test_the_time_limit_saves_and_queues_the_job_again(script, status, start, tm
     assert process.wait(30) == status
     commands = (tmp_path / "log").read_text().splitlines()[1:]
     job = "4711_3" if script == "study_slurm.sh" else "4711"  # 4711 alone would be all tasks of the array
-    assert commands == [f"scancel --signal=TERM {job}", "saved", f"scontrol requeue {job}"]
+    requeue = [f"scontrol requeue {job}"] if status in (143, 137) else []
+    assert commands == [f"scancel --signal=TERM {job}", "saved", *requeue]
 
 
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_run_that_ends_by_itself_is_not_queued_again(status, start, tmp_path):
     assert start("slurm.sh", status, waits=False).wait(30) == status
     [command] = (tmp_path / "log").read_text().splitlines()
-    assert command == "srun --kill-on-bad-exit=1 python -m train.main --config=x.py with 32 cores"
+    assert command == "srun --kill-on-bad-exit=1 python -m train.main --stopped_status=143 --config=x.py with 32 cores"
+
+
+# A host of a TPU VM runs the last argument, --command=... Its pip needs $NETWORK.
+GCLOUD = """#!/bin/bash
+last="${*: -1}"
+bash -c "${last#--command=}"
+"""
+PYTHON3 = """#!/bin/bash
+mkdir -p .venv/bin
+printf '#!/bin/bash\\necho "pip $*"; test -n "$NETWORK"' > .venv/bin/pip
+printf '#!/bin/bash\\necho "python $*"' > .venv/bin/python
+chmod +x .venv/bin/*
+"""
+
+
+def test_a_host_whose_installation_failed_installs_again(tmp_path):
+    (tmp_path / "cloze").mkdir()
+    for name, text in {"gcloud": GCLOUD, "python3": PYTHON3}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+
+    def launch(network):
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "NETWORK": network}
+        command = ["bash", "launch/tpu_vm.sh", "name", "zone", "--config=x.py"]
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        return done.returncode, done.stdout.splitlines()
+
+    install, train = "pip install -q -e .[tpu]", "python -m train.main --multi_host --config=x.py"
+    assert launch("") == (1, [install])
+    assert launch("network") == (0, [install, train])
+    assert launch("") == (0, [train])
 
 
 def test_pods_that_a_signal_stopped_are_started_again():

@@ -22,12 +22,12 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_350,
+    "benchmarks": 1_396,
     "cloze": 280,
     "cluster": 395,
     "command": 365,
     "configs": 2_358,
-    "contract": 404,
+    "contract": 405,
     "data": 4_525,
     "evaluation": 1_900,
     "experiment": 1_096,

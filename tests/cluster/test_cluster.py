@@ -76,6 +76,8 @@ def test_clusters_that_describe_several_processes(environment, several):
         ({"MEGASCALE_NUM_SLICES": "2"}, "MEGASCALE_NUM_SLICES=2 is of one process among several"),
         ({"TPU_PROCESS_ADDRESSES": "one:8476,two:8476"}, "TPU_PROCESS_ADDRESSES=one:8476,two:8476 is of"),
         ({"JOB_COMPLETION_INDEX": "3", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "JOB_COMPLETION_INDEX=3 is of"),
+        ({"JAX_COORDINATOR_ADDRESS": ""}, ""),
+        ({"JAX_COORDINATOR_ADDRESS": "10.0.0.1:1234"}, "JAX_COORDINATOR_ADDRESS=10.0.0.1:1234 is of one process"),
     ],
 )
 def test_one_process_in_the_environment_of_several_is_a_warning(environment, named):

@@ -16,7 +16,7 @@ import zipfile
 import pytest
 
 from configs.studies.base import fine_tuning, heldout_loss, probe, throughput, variant
-from contract.errors import ConfigError
+from contract.errors import ConfigError, Stopped
 from studies import jobs, results
 from studies.__main__ import main
 from studies.analysis import analyse
@@ -233,7 +233,7 @@ def test_a_killed_study_ends_with_the_same_outcomes(corpus, tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr("studies.__main__.jobs_of", lambda *_: [Job("slow", 0), Job("fast", 1), Job("fast", 0)])
         patch.setattr(jobs, "_main", dies_at_the_first_evaluation)
-        with pytest.raises(ConfigError, match="stopped by a signal: run the same command again to continue"):
+        with pytest.raises(Stopped, match="stopped by a signal: run the same command again to continue"):
             run_command(patch, study, out)
     folder = StudyFolder(out)
     plan = make_plan(load_study(str(study)), {})
