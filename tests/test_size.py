@@ -37,7 +37,7 @@ CODE = {
     "models": 1_623,
     "objectives": 3_941,
     "plan": 643,
-    "run": 1_349,
+    "run": 1_373,
     "show": 966,
     "studies": 3_043,
     "train": 1_032,
