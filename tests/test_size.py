@@ -34,7 +34,7 @@ CODE = {
     "generate": 995,
     "huggingface": 2_012,
     "learners": 824,
-    "models": 1_623,
+    "models": 1_625,
     "objectives": 3_941,
     "plan": 643,
     "run": 1_373,
