@@ -7,12 +7,13 @@ times its step and 1 / m times its eps, if the norm that clips gradients has m t
 model has the same function, export and plan as any other.
 """
 
+import re
 from typing import NamedTuple
 
 from models.config import ModelConfig
 from models.initializers import depth_ratio, width_ratio
-from models.parameters import stacks_layers
 
+_BRANCH = re.compile("/layers/.*(attention|mlp)")  # not the norms and the projection between heads (multi_token.py)
 _BRANCH_OUTPUTS = ("attention/out/", "mlp/wo/")  # what is added to the residual stream
 # What gives logits, of tokens, of classes or of replaced tokens (models/initializers.py, `output_table`).
 _OUTPUTS = ("logits_dense/", "prediction_head/bias", "classes_dense/", "discriminator_head/logits/")
@@ -37,7 +38,7 @@ def factors(config: ModelConfig, name: str) -> Factors:
     step = 1 / width if has_width_inputs else 1.0
     if any(part in name for part in _OUTPUTS):
         return Factors(step, 1.0, step)  # a bias has no multiplier
-    if not stacks_layers(name):
+    if not _BRANCH.search(name):
         return Factors(step, 1 / width, 1.0)
     if any(part in name for part in _BRANCH_OUTPUTS):
         return Factors(step / depth, 1 / width, 1 / depth)

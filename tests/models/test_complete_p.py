@@ -51,6 +51,12 @@ def test_factors_of_four_times_the_width_and_eight_times_the_depth():
         "transformer/decoder/layers/mlp/wo/kernel": (1 / 32, 1 / 4, 1 / 8),
         "transformer/decoder/layers/mlp/wo/bias": (1 / 8, 1 / 4, 1 / 8),
         "transformer/decoder/final_norm/scale": (1, 1 / 4, 1),
+        "heads/layers/self_attention/out/kernel": (1 / 32, 1 / 4, 1 / 8),
+        "heads/layers/mlp_norm/scale": (1, 1 / 32, 1),
+        "heads/layers/projection/kernel": (1 / 4, 1 / 4, 1),  # of the main path, as the norms of sequential heads
+        "heads/layers/final_norm/scale": (1, 1 / 4, 1),
+        "heads/layers/hidden_norm/scale": (1, 1 / 4, 1),
+        "heads/layers/embedding_norm/scale": (1, 1 / 4, 1),
         "transformer/logits_dense/kernel": (1 / 4, 1, 1 / 4),
         "summary_head/logits_dense/kernel": (1 / 4, 1, 1 / 4),
         "classifier/classes_dense/kernel": (1 / 4, 1, 1 / 4),
