@@ -5,6 +5,9 @@ rules are those of the width. Their multipliers of residual branches (1 / depth 
 are not in the forward pass: a factor m of a product of Adam's parameter is the same as m times its initial values, m
 times its step and 1 / m times its eps, if the norm that clips gradients has m times the parameter's gradient. So a
 model has the same function, export and plan as any other.
+
+The inputs of all kernels of layers are assumed to grow as d_model does: num_heads and d_ff by its ratio, with the
+head_dim of the base. The config does not have the base's, so models.config refuses only a num_heads that no base has.
 """
 
 import re

@@ -34,7 +34,7 @@ CODE = {
     "generate": 995,
     "huggingface": 2_012,
     "learners": 824,
-    "models": 1_625,
+    "models": 1_635,
     "objectives": 3_941,
     "plan": 643,
     "run": 1_373,

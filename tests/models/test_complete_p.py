@@ -204,6 +204,14 @@ def test_what_has_other_factors_is_refused(field, value, message):
         experiment_of(**{field: value})
 
 
+@pytest.mark.parametrize(("width", "heads"), [(128, 2), (128, 6), (48, 2)])
+def test_heads_of_no_base_are_refused(width, heads):
+    """4 and 1.5 times the base's width: its heads would be 0.5, 1.5 and 4 / 3."""
+    fields = {"model__num_heads": heads, "model__num_kv_heads": heads}
+    with pytest.raises(ConfigError, match=f"model.num_heads={heads} must be a multiple of {4 if width == 128 else 3} "):
+        experiment_of(width, **fields)
+
+
 def test_electra_is_refused():
     fields = {"objective__generator_size": 0.5} | COMPLETE | {"model__norm_position": "pre"}
     with pytest.raises(
