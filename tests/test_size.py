@@ -36,7 +36,7 @@ CODE = {
     "learners": 824,
     "models": 1_635,
     "objectives": 3_941,
-    "plan": 643,
+    "plan": 647,
     "run": 1_373,
     "show": 966,
     "studies": 3_043,
