@@ -7,7 +7,6 @@ machine, the process, or the order of calls.
 
 import functools
 import hashlib
-from typing import Literal
 
 import numpy as np
 
@@ -82,8 +81,8 @@ def fold_in(keys: np.ndarray, tag: int) -> np.ndarray:
 def bits(keys: np.ndarray, n: int) -> np.ndarray:
     """Uniform uint64 [E, n]; row e depends on keys[e] alone, and its first m < n columns do not depend on n."""
     # Column by column NumPy's innermost loop is over all rows: twice as fast for rows of 4.
-    order: Literal["C", "F"] = "F" if n < _NARROW else "C"
-    return mix64(np.add(keys[:, None], np.arange(1, n + 1, dtype=np.uint64) * GOLDEN, order=order))
+    counts = np.arange(1, n + 1, dtype=np.uint64)
+    return mix64(np.add(keys[:, None], counts * GOLDEN, order="F" if n < _NARROW else "C"))
 
 
 def bits_at(keys: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -123,12 +122,10 @@ def _tickets(keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 
 def _smallest(tickets: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """uint64 [E, max(counts)]: the smallest tickets of each row, ascending. Row e is meaningful up to counts[e]."""
-    most, tickets = int(counts.max(initial=0)), tickets.copy(order="C")
+    most, tickets = int(counts.max(initial=0)), np.ascontiguousarray(tickets)
     if most < tickets.shape[1]:  # a partition is much faster than sorting whole rows
-        tickets.partition(most, axis=1)
-        tickets = tickets[:, :most]
-    tickets.sort(axis=1)
-    return tickets
+        tickets = np.partition(tickets, most, axis=1)[:, :most]
+    return np.sort(tickets, axis=1)
 
 
 def draw(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -238,8 +238,7 @@ def attention_of(experiment: Experiment, platform: str) -> tuple[str, str]:
 
 def has_per_row_masks(experiment: Experiment) -> bool:
     """Whether rows have a prefix or an attention order, so that segments do not determine their masks."""
-    objectives = [denoiser.objective for denoiser in experiment.denoisers]
-    in_order = any(objective.has_attention_order or objective.has_blocks for objective in objectives)
+    in_order = any(each.objective.has_attention_order or each.objective.has_blocks for each in experiment.denoisers)
     return in_order or (experiment.model.architecture == "decoder_only" and experiment.model.has_prefix)
 
 

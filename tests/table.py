@@ -4,6 +4,7 @@ PAIRS contains every file of configs/, and CASES its VARIANTS as well, without a
 not in them: its objectives are those of other files, and it reads several corpora (tests/train/test_multitask.py).
 """
 
+import functools
 import importlib
 import pathlib
 import re
@@ -22,6 +23,7 @@ _OTHERS = {"base", "architectures", "machines", "recipes", "sizes", "multitask"}
 CONFIGS = sorted({path.stem for path in _FOLDER.glob("[!_]*.py")} - _OTHERS)
 
 
+@functools.cache  # frozen, and made a thousand times while pytest collects the tests
 def objective_of(name: str):
     """The objective of a config, "config" or "config:preset"."""
     config, _, preset = name.partition(":")

@@ -9,11 +9,12 @@ import pytest
 from configs.hybrid import MNTP
 from contract.batch import check_batch
 from experiment.experiment import make_experiment
-from models.transformer import apply, init_params
+from models.transformer import apply
 from objectives.algebra.sequences import Sequences
 from objectives.objective import InputsTargets, Masked, RowShape
 from objectives.rows.layout import decoder_examples, decoder_only
 from run.step import make_eval_step
+from tests.models import tiny
 from tests.objectives.helpers import vocab
 from tests.small_fields import small_config
 from tests.table import random_windows, small_experiment
@@ -73,7 +74,7 @@ def test_logits_of_a_causal_row_do_not_depend_on_later_tokens_of_it_or_on_other_
     batch = hybrid.collate(windows, 8)
     causal = ~batch["decoder_bidirectional_mask"].any(axis=1)
     assert causal.tolist() == [True, False] * 4
-    params = init_params(hybrid.model, jax.random.key(0))
+    params = tiny.params(hybrid.model)
     logits = jax.jit(functools.partial(apply, hybrid.model, params))
     before = np.asarray(logits(batch))
     changed = batch["decoder_input_tokens"].copy()
@@ -93,7 +94,7 @@ def test_the_ends_are_the_objectives_alone_bit_for_bit(end, alone):
     single = make_experiment(fields | {"objective": alone})
     windows = random_windows(single, 8, same_keys=False)
     batch, expected = mixed.collate(windows, 8), single.collate(windows, 8)
-    params = {"transformer": init_params(single.model, jax.random.key(0))}
+    params = {"transformer": tiny.params(single.model)}
     losses = []
     for experiment, rows in ((mixed, batch), (single, expected)):
         step = jax.jit(make_eval_step(experiment.learner, bytes_of_token=None, unk=2))

@@ -25,6 +25,7 @@ from contract.windows import Windows
 from experiment.experiment import Experiment, make_experiment
 from experiment.objective import make_objective
 from experiment.optimizer import make_optimizer
+from models.config import ModelConfig
 from models.transformer import apply, init_params
 from objectives import OBJECTIVES, Mixture, denoisers_of
 from objectives.algebra.noise import valid_positions
@@ -33,6 +34,7 @@ from objectives.losses.cross_entropy import target_side
 from objectives.objective import Masked, Objective
 from objectives.rows.collate import extra_columns_of
 from run.step import init_state, make_train_step
+from tests.models import tiny
 from tests.objectives.helpers import t5_after_conversion, vocab
 from tests.table import (
     CASES,
@@ -60,6 +62,12 @@ def test_every_objective_has_a_config():
     assert set(OBJECTIVES.values()) - {Mixture} == used
 
 
+@functools.cache  # the configs share their sizes
+def num_parameters(model: ModelConfig) -> int:
+    shapes = jax.eval_shape(functools.partial(init_params, model), jax.random.key(0))
+    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+
 @pytest.mark.parametrize(("config", "preset"), [(name, preset) for name in CONFIGS for preset in presets_of(name)])
 def test_every_preset_of_every_config_is_valid(config, preset):
     fields = importlib.import_module(f"configs.{config}").get_config(preset).to_dict()
@@ -68,8 +76,7 @@ def test_every_preset_of_every_config_is_valid(config, preset):
         getattr(importlib.import_module(f"configs.{config}"), "VARIANTS", ()),
     )
     if preset not in {*DIAL, *variants}:  # a paper's size
-        shapes = jax.eval_shape(functools.partial(init_params, model), jax.random.key(0))
-        assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) > 4e6  # Ettin 17m, with a table of bytes
+        assert num_parameters(model) > 4e6  # Ettin 17m, with a table of bytes
     for architecture in sorted(objective_of(f"{config}:{preset}").architectures):
         make_experiment(fields | {"model": fields["model"] | {"architecture": architecture}})
 
@@ -465,7 +472,7 @@ def test_an_objective_that_lacks_a_special_token_is_refused(name, architecture):
 
 @functools.cache
 def model_of(config):
-    params = jax.jit(functools.partial(init_params, config))(jax.random.key(1))
+    params = tiny.params(config, 1)
     return jax.jit(lambda batch: apply(config, params, batch))
 
 
@@ -619,7 +626,7 @@ def test_steps_on_one_batch_lower_its_loss_and_change_every_parameter(name, arch
         setup = dataclasses.replace(setup, most_scored=40)
     learner = dataclasses.replace(experiment.learner, setup=setup)
     optimizer = make_optimizer(experiment.optimizer, 50, experiment.model)
-    state = jax.jit(functools.partial(init_state, learner, optimizer, 0))()
+    state = init_state(learner, optimizer, 0)  # operation by operation: programs that all configs share
     step = jax.jit(make_train_step(learner, optimizer, grad_accum_steps=1, seed=0))
     first, metrics_of_steps = state.params, []
     for _ in range(13):

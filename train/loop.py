@@ -74,16 +74,15 @@ def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, consol
             same_everywhere["model.remat"] = experiment.model.remat
             same_everywhere["train.grad_accum_steps"] = experiment.train.grad_accum_steps
         start, state = (restore_newest_intact if start.step else make_state)(run, start)
-        if is_first:
-            workdir.write_tokenizer(run.experiment.tokenizer)
-            workdir.write_config(start.config)
         config = run.experiment.train
         display = Display(config.steps, start.step, console=console, rows=experiment.printed_groups)
         stack.enter_context(display)
+        if is_first:  # which alone prints, and counts the n-grams of the trigram model
+            workdir.write_tokenizer(run.experiment.tokenizer)
+            workdir.write_config(start.config)
+            print_summary(run, display, str(workdir))
         stop = stack.enter_context(StopBarrier(display.warn, config.checkpoint_minutes))
         recorder = stack.enter_context(Recorder(run, start, display))
-        if is_first:  # which alone prints, and counts the n-grams of the trigram model
-            print_summary(run, display, str(workdir))
         for line in start.warnings:
             display.warn(line)
         if start.origin:

@@ -83,10 +83,7 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints) -> 
     if step:
         saved = workdir.config()
         check_code(saved.get("code"), f"{workdir}/config.json")
-        warnings = [
-            f"the run continues with a changed config: {change}"
-            for change in check_same_run(_in_steps(saved), _in_steps(config))
-        ]
+        warnings = [f"the run continues with a changed config: {change}" for change in _changes(saved, config)]
         warnings += check_schedule(saved, experiment, step)
     else:
         if workdir.is_imported:
@@ -136,9 +133,10 @@ def make_state(run: CompiledRun, start: Start) -> tuple[Start, TrainState]:
     return dataclasses.replace(start, origin="\n".join(lines)), state.starting_with(params)
 
 
-def _in_steps(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a config whose objective has its steps in steps: a share of a longer run is another step."""
-    return {**config, "objective": with_steps(config["objective"], config["train"]["steps"])}
+def _changes(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    """Returns the changes of `check_same_run`, with schedules of the objective in steps, not in shares of a run."""
+    old, new = ({**c, "objective": with_steps(c["objective"], c["train"]["steps"])} for c in (saved, config))
+    return check_same_run(old, new)
 
 
 def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) -> list[str]:

@@ -340,12 +340,11 @@ def gather(stores: Sequence[Any], slices: Slices, width: int, pad_id: int) -> tu
     lengths = np.add.reduceat(slices.lengths, np.flatnonzero(slices.begins)).astype(np.int32)
     padded = np.full((len(lengths), width), pad_id, np.int32)
     places = example * width + begins - begins[slices.begins][example]
-    flat, starts = padded.ravel(), slices.starts
+    flat, starts, sizes = padded.ravel(), slices.starts, slices.lengths
     if set(map(type, stores)) != {np.ndarray}:
-        stores, starts = in_memory(stores, starts, slices.lengths)
-    columns = (starts.tolist(), slices.lengths.tolist(), places.tolist())
-    for tokens, start, length, place in zip(stores, *columns, strict=True):
-        flat[place : place + length] = tokens[start : start + length]
+        stores, starts = in_memory(stores, starts, sizes)
+    for tokens, start, size, place in zip(stores, starts.tolist(), sizes.tolist(), places.tolist(), strict=True):
+        flat[place : place + size] = tokens[start : start + size]
     return padded, lengths
 
 

@@ -21,13 +21,9 @@ class _Runs:
     """Rows filled from the left: the runs of positions of each example, example after example, then padding.
 
     Arrays are made run by run: NumPy repeats values much faster than it scatters them.
-
-    A clean copy of an example (objectives/rows/clean_copies.py) is one more run, with positions of its own.
     """
 
-    def __init__(
-        self, row_ids: np.ndarray, lengths: np.ndarray, num_rows: int, width: int, copies: np.ndarray | None = None
-    ):
+    def __init__(self, row_ids: np.ndarray, lengths: np.ndarray, num_rows: int, width: int):
         """Raises ValueError if the examples of a row are longer than the row.
 
         Args:
@@ -35,13 +31,9 @@ class _Runs:
           lengths: int [E, P], the lengths of each example's P runs.
           num_rows: rows.
           width: positions of a row.
-          copies: int [E], the lengths of the clean copies; None: no example has one.
         """
-        self._lengths_of_examples, self._copies = lengths.sum(axis=1), copies
-        self._insides: dict[tuple[int, bool], np.ndarray] = {}  # of `_inside`, made once for all fields
-        if copies is not None:
-            lengths = np.column_stack([lengths, copies])
-        used = np.bincount(row_ids, lengths.sum(axis=1), num_rows).astype(np.int64)
+        self._lengths_of_examples = lengths.sum(axis=1)
+        used = np.bincount(row_ids, self._lengths_of_examples, num_rows).astype(np.int64)
         if (used > width).any():
             raise ValueError(f"examples of {used.max()} tokens in rows of {width}")
         (num_examples, num_runs), row = lengths.shape, np.arange(num_rows)
@@ -55,11 +47,6 @@ class _Runs:
         begins = (np.cumsum(self._lengths) - self._lengths)[self._index[:, 0]]
         self._begins_in_row = (begins - row_ids * width)[:, None]
         self.filled = self._own = valid_positions(used, width)  # bool [rows, width]
-        if copies is not None:
-            is_copy = np.arange(num_runs) == num_runs - 1
-            self._begins_in_row = self._begins_in_row + is_copy * self._lengths_of_examples[:, None]
-            self._copied = self.spread(is_copy, np.bool_)
-            self._own = self.filled & ~self._copied
         # Indices into flattened rows: the first position of each example that has one, and of each row's padding.
         self.starts = begins[lengths.any(axis=1)]
         self.padding_starts = (row * width + used)[used < width]
@@ -75,38 +62,56 @@ class _Runs:
 
     def positions(self) -> np.ndarray:
         positions = np.arange(self.filled.shape[1], dtype=np.int32) * self.filled
-        if self._copies is not None or not self._one_per_row:
+        if not self._one_per_row:
             positions -= self.spread(self._begins_in_row, np.int32)
         return positions
 
-    def fill(
-        self, array: np.ndarray, padding: int, dtype: type = np.int32, copies: np.ndarray | None = None
-    ) -> np.ndarray:
-        """[rows, width]: the values of each example, array[e], and those of its clean copy, copies[e].
-
-        Elsewhere `padding`, and without `copies` in clean copies too.
-        """
+    def fill(self, array: np.ndarray, padding: int, dtype: type = np.int32) -> np.ndarray:
+        """[rows, width]: the values of each example, array[e], and elsewhere `padding`."""
         into: np.ndarray = np.full(self.filled.shape, padding, dtype)
-        if self._one_per_row:
-            width = min(array.shape[1], into.shape[1])
-            np.copyto(into[:, :width], array[:, :width], where=self._own[:, :width])
-        else:
-            into[self._own] = array[self._inside(array.shape[1], False)]
-        if copies is not None:
-            into[self._copied] = copies[self._inside(copies.shape[1], True)]
+        if not self._one_per_row:
+            return _fill(array, self._lengths_of_examples, at=self._own, into=into)
+        width = min(array.shape[1], into.shape[1])
+        np.copyto(into[:, :width], array[:, :width], where=self._own[:, :width])
         return into
 
-    def _inside(self, width: int, is_copy: bool) -> np.ndarray:
-        """bool [E, width]: the values of the examples, or of their clean copies, in arrays of this width."""
-        if (width, is_copy) not in self._insides:
-            lengths = self._lengths_of_examples if self._copies is None or not is_copy else self._copies
-            self._insides[width, is_copy] = valid_positions(lengths, width)
-        return self._insides[width, is_copy]
+    def fill_both(self, array: np.ndarray, copies: np.ndarray | None, padding: int) -> np.ndarray:
+        """As `fill`, with the values copies[e] in the clean copy of each example, if it has one."""
+        return self.fill(array, padding)
 
     def fill_positions(self, array: np.ndarray) -> np.ndarray:
         """[rows, width]: the positions of each example, array[e]; those of clean copies are 0, 1, ..."""
-        filled = self.fill(array, 0)
-        return filled if self._copies is None else np.where(self._copied, self.positions(), filled)
+        return self.fill(array, 0)
+
+
+class _RunsWithCopies(_Runs):
+    """The same where each example has a clean copy (objectives/rows/clean_copies.py), a run with its own positions."""
+
+    def __init__(self, row_ids: np.ndarray, lengths: np.ndarray, num_rows: int, width: int, copies: np.ndarray):
+        """copies: int [E], the lengths of the clean copies."""
+        super().__init__(row_ids, np.column_stack([lengths, copies]), num_rows, width)
+        self._lengths_of_examples, self._copies = lengths.sum(axis=1), copies
+        is_copy = np.arange(lengths.shape[1] + 1) == lengths.shape[1]
+        self._begins_in_row = self._begins_in_row + is_copy * self._lengths_of_examples[:, None]
+        self._copied = self.spread(is_copy, np.bool_)
+        self._own = self.filled & ~self._copied
+
+    def positions(self) -> np.ndarray:
+        positions = np.arange(self.filled.shape[1], dtype=np.int32) * self.filled
+        return positions - self.spread(self._begins_in_row, np.int32)
+
+    def fill_both(self, array: np.ndarray, copies: np.ndarray | None, padding: int) -> np.ndarray:
+        into = self.fill(array, padding)
+        return into if copies is None else _fill(copies, self._copies, at=self._copied, into=into)
+
+    def fill_positions(self, array: np.ndarray) -> np.ndarray:
+        return np.where(self._copied, self.positions(), self.fill(array, 0))
+
+
+def _make_runs(row_ids: np.ndarray, lengths: np.ndarray, num_rows: int, width: int, copies: np.ndarray | None) -> _Runs:
+    if copies is None:
+        return _Runs(row_ids, lengths, num_rows, width)
+    return _RunsWithCopies(row_ids, lengths, num_rows, width, copies)
 
 
 def _fill(array: np.ndarray, lengths: np.ndarray, at: np.ndarray, into: np.ndarray) -> np.ndarray:
@@ -265,13 +270,13 @@ def _read_fields(runs: _Runs, read: np.ndarray, examples: DecoderExamples | Mask
     blocks, order, shifted, clean = examples.blocks, examples.attention_order, examples.shifted, None
     if blocks is not None:
         read, clean, order, shifted = read_in_blocks(read, examples.targets, blocks, order, shifted, vocab)
-    tokens = runs.fill(read, vocab.pad, copies=clean)
+    tokens = runs.fill_both(read, clean, vocab.pad)
     if shifted is not None and shifted.any():
         is_shifted = runs.spread(shifted[:, None], np.bool_)
         tokens = np.where(is_shifted, _shifted_right(runs, tokens, vocab), tokens)
     fields = {f"{stack}_input_tokens": tokens}
     if order is not None:
-        fields[f"{stack}_attention_order"] = runs.fill(order, 0, copies=blocks)
+        fields[f"{stack}_attention_order"] = runs.fill_both(order, blocks, 0)
     if examples.positions is not None:
         fields[f"{stack}_positions"] = runs.fill_positions(examples.positions)
     return fields
@@ -287,7 +292,7 @@ def _decoder_only(
 ) -> Batch:
     lengths, prefix = examples.read.lengths, np.minimum(examples.prefix, examples.read.lengths)
     copies = copy_lengths(examples.blocks, lengths)
-    runs = _Runs(row_ids, np.stack([prefix, lengths - prefix], axis=1), num_rows, shape.inputs_length, copies)
+    runs = _make_runs(row_ids, np.stack([prefix, lengths - prefix], axis=1), num_rows, shape.inputs_length, copies)
     optional = _read_fields(runs, examples.read.tokens, examples, "decoder", vocab)
     if examples.labels is not None:
         optional["sentence_labels"] = _by_row(examples.labels, row_ids, num_rows)
@@ -372,7 +377,7 @@ def encoder_only(
     inputs = examples.inputs
     weights = examples.selected if examples.weights is None else examples.weights
     copies = copy_lengths(examples.blocks, inputs.lengths)
-    runs = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length, copies)
+    runs = _make_runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length, copies)
     fields = _encoder_fields(runs, inputs, vocab) | _read_fields(runs, inputs.tokens, examples, "encoder", vocab)
     if examples.token_types is not None:
         fields["encoder_token_types"] = runs.fill(examples.token_types, 0)

@@ -1,10 +1,10 @@
 """Floors by hand, against dictionaries, on the tokens and bytes that evaluations and probes score."""
 
+import functools
 import json
 import math
 import pathlib
 
-import jax
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
@@ -22,6 +22,7 @@ from run.corpus import open_corpora
 from run.evaluation import evaluate
 from run.sharding import make_reading_mesh
 from tests.data.test_corpus_statistics import reference
+from tests.learners.row_learners import params_of
 from tests.table import reads_corpus, small_config, small_experiment
 from tests.train.tiny_experiments import random_params
 
@@ -38,10 +39,6 @@ def text_fields(folder: pathlib.Path, train: list[str], heldout: list[str]) -> d
 
 def ids(text: str) -> list[int]:
     return [ord(letter) + 3 for letter in text]
-
-
-def initial_params(experiment):
-    return experiment.learner.init_params(jax.random.key(0))
 
 
 def measured(probe, experiment, corpora):
@@ -116,15 +113,18 @@ def modules(corpus):
     return modules
 
 
-def counted(documents: Documents) -> tuple[list[list[int]], int]:
-    return [documents.tokens(i).tolist() for i in range(len(documents))], len(documents.store.unigram_counts)
+def texts_of(documents: Documents) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(documents.tokens(i).tolist()) for i in range(len(documents)))
+
+
+reference_of = functools.cache(reference)  # (texts, size); most tests here count the same megabyte
 
 
 @pytest.mark.parametrize("name", ["clm", "ul2", "mlm"])
 def test_the_floors_of_a_probe_are_of_its_spans(modules, name):
     architecture = {"clm": "decoder_only", "ul2": "encoder_decoder", "mlm": "encoder_only"}[name]
     experiment, corpora = modules(name, architecture)
-    p = reference(*counted(corpora.train_documents))
+    p = reference_of(texts_of(corpora.train_documents), len(corpora.each[0].store.unigram_counts))
     options = {"num_documents": 2, "places": 2, "length": 20}
     windows = heldout_windows(corpora.heldout_documents, count=2, places=2, length=20, shortest=6)
 
@@ -154,9 +154,10 @@ def test_the_floors_of_a_probe_are_of_its_spans(modules, name):
 @pytest.mark.parametrize("documents", ["join", "pack", "split"])
 def test_the_floors_of_clm_are_of_the_tokens_and_bytes_of_an_evaluation(modules, documents):
     experiment, corpora = modules("clm", data__documents=documents, data__inputs_length=64, train__eval_windows=0)
-    metrics = evaluate(make_run(experiment, show_progress=False), initial_params(experiment))
+    metrics = evaluate(make_run(experiment, show_progress=False), params_of(experiment.learner))
     floors = heldout_floors(experiment, corpora)
-    p, (texts, _) = reference(*counted(corpora.train_documents)), counted(corpora.heldout_documents)
+    p = reference_of(texts_of(corpora.train_documents), len(corpora.each[0].store.unigram_counts))
+    texts = texts_of(corpora.heldout_documents)
     nats, tokens = np.zeros(2), 0
     for text in texts:
         for u, v, w in zip([EOS, EOS, *text[:-1]], [EOS, *text], [*text, EOS], strict=False):
@@ -178,7 +179,7 @@ def test_several_corpora_have_the_weights_of_an_evaluation(corpus):
     use_corpora(config, {"modules": modules, "labelled": labelled})
     experiment = make_experiment(config)
     run = make_run(experiment, show_progress=False)
-    metrics = evaluate(run, initial_params(experiment))
+    metrics = evaluate(run, params_of(experiment.learner))
     floors = heldout_floors(experiment, run.corpora)
     ratio = floors["bits_per_byte"]["trigram"] / floors["loss"]["trigram"]
     assert ratio == pytest.approx(metrics["bits_per_byte"] / metrics["loss"], rel=1e-6)
@@ -213,7 +214,7 @@ def test_a_long_text_counts_as_often_as_the_accuracy_counts_it(tmp_path):
     fields |= {"data__source": "jsonl", "data__cache_dir": str(tmp_path / "cache"), "data__inputs_length": 32}
     experiment = small_experiment("classification", "encoder_only", **fields, objective__classes=("a", "b"))
     run = make_run(experiment, show_progress=False)
-    metrics = evaluate(run, initial_params(experiment))
+    metrics = evaluate(run, params_of(experiment.learner))
     assert metrics["tokens/classification"] == 4
     assert heldout_floors(experiment, run.corpora)["accuracy"] == {"majority class": 0.75}
 

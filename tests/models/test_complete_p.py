@@ -1,6 +1,7 @@
 """CompleteP: its factors, its equality with the paper's multipliers, and activations that keep their size."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,12 @@ COMPLETE = {
 }
 
 PARAMETERIZATIONS = ("complete_p", "standard")
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def initial(config):
+    """The initial parameters, from one program instead of one for each operation."""
+    return init_params(config, jax.random.key(0))
 
 
 def experiment_of(width=32, depth=2, **overrides):
@@ -69,7 +76,7 @@ def test_factors_of_four_times_the_width_and_eight_times_the_depth():
 
 
 def test_initial_kernels_have_the_standard_deviations_of_the_table():
-    params = init_params(experiment_of(width=128, depth=16).model, jax.random.key(0))
+    params = initial(experiment_of(width=128, depth=16).model)
     layers, table = params["decoder"]["layers"], params["logits_dense"]["kernel"]
     found = {
         "query": layers["self_attention"]["query"]["kernel"] * 4,  # a head's 16 dimensions are in the kernel
@@ -103,19 +110,19 @@ def test_all_logits_start_as_those_of_the_table(name, architecture, head, module
     for parameterization in PARAMETERIZATIONS:
         overrides["model__parameterization"] = parameterization
         experiment = make_experiment(small_config(name, architecture, **overrides))
-        kernels.append(experiment.learner.init_params(jax.random.key(0))[head][module]["kernel"])
+        kernel = jax.jit(lambda key: experiment.learner.init_params(key)[head][module]["kernel"])  # noqa: B023
+        kernels.append(kernel(jax.random.key(0)))
     np.testing.assert_allclose(kernels[0] * 4**0.5, kernels[1], rtol=1e-5)
 
 
 def test_a_model_of_the_base_is_the_standard_one_bit_for_bit():
     complete, standard = experiment_of(), experiment_of(model__parameterization="standard")
-    params = init_params(complete.model, jax.random.key(0))
-    jax.tree.map(np.testing.assert_array_equal, params, init_params(standard.model, jax.random.key(0)))
+    params = initial(complete.model)
+    jax.tree.map(np.testing.assert_array_equal, params, initial(standard.model))
     states = []
     for experiment in (complete, standard):
         optimizer = make_optimizer(experiment.optimizer, 10, experiment.model)
-        updates, _ = optimizer.update(jax.tree.map(jnp.cos, params), optimizer.init(params), params)
-        states.append(updates)
+        states.append(jax.jit(lambda p: optimizer.update(jax.tree.map(jnp.cos, p), optimizer.init(p), p)[0])(params))  # noqa: B023
     jax.tree.map(np.testing.assert_array_equal, *states)
 
 
@@ -253,8 +260,8 @@ def learned_in_ten_steps(experiment):
         updates, state = optimizer.update(jax.grad(loss)(params), state, params)
         return optax.apply_updates(params, updates), state
 
-    params = first = init_params(config, jax.random.key(0))
-    state = optimizer.init(params)
+    params = first = initial(config)
+    state = jax.jit(optimizer.init)(params)
     for _ in range(10):
         params, state = step(params, state)
     return [
@@ -263,6 +270,7 @@ def learned_in_ten_steps(experiment):
     ]
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def outputs(config, params, batch):
     model = bind(config, params)
     logits = model(batch)

@@ -18,6 +18,7 @@ from models.attention import dot_product_attention
 from models.config import ModelConfig
 from models.multi_token import bind_heads, init_heads
 from models.transformer import apply, bind
+from tests.learners.row_learners import params_of
 from tests.models import tiny
 from tests.models.test_against_numpy import attend, attention_mask, heads, layer, layer_norm, parameters
 from tests.models.test_attention import attention_inputs
@@ -220,14 +221,14 @@ def test_the_loss_in_chunks_has_the_soft_cap_and_the_bias():
         experiment = make_experiment(config)
         batch = experiment.collate(random_windows(experiment, 2, same_keys=False), 2)
         learner = experiment.learner
-        params = learner.init_params(jax.random.key(0))
+        params = params_of(learner)
         bias = np.random.default_rng(0).standard_normal(params["transformer"]["prediction_head"]["bias"].shape)
         params["transformer"]["prediction_head"]["bias"] = jnp.asarray(bias, jnp.float32)
 
         def loss(params):
             return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(1), train=True)[0]
 
-        return jax.value_and_grad(loss)(params)
+        return jax.jit(jax.value_and_grad(loss))(params)
 
     whole, chunked = losses(), losses(loss=dict(chunk_size=5))
     jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-5), chunked, whole)

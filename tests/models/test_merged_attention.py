@@ -135,21 +135,25 @@ def test_with_shared_layers_that_read_the_encoder_layer_by_layer_it_is_a_prefix_
     """And is not where every layer reads the encoder's final states, as in T5Gemma 2."""
     config = tiny.config(**FIELDS | changes, share_stacks=True)
     params = tiny.params(config)
-    model = bind(config, params)
-    x, y = (model.embed(PAIR[f"{s}_input_tokens"], PAIR[f"{s}_positions"], stack=s) for s in ("encoder", "decoder"))
     ids = PAIR["encoder_segment_ids"]
-    of_encoder = model.encoder.attention_context(PAIR["encoder_positions"], ids, ids)
-    of_decoder = model.decoder_attention(PAIR)
-    graphdef, layers = nnx.split(model.decoder.layers)
-    for n in range(2):
-        block = nnx.merge(graphdef, jax.tree.map(lambda leaf: leaf[n], layers))  # noqa: B023
-        y, _ = block(
-            y, of_decoder, cross=block.encoder_keys_values(block.self_attention_norm(x), of_decoder.encoder_rotation)
-        )
-        x, _ = block(x, of_encoder)
+
+    @jax.jit  # the layers in Python, in one program
+    def layer_by_layer(params):
+        model = bind(config, params)
+        x, y = (model.embed(PAIR[f"{s}_input_tokens"], PAIR[f"{s}_positions"], stack=s) for s in ("encoder", "decoder"))
+        of_encoder = model.encoder.attention_context(PAIR["encoder_positions"], ids, ids)
+        of_decoder = model.decoder_attention(PAIR)
+        graphdef, layers = nnx.split(model.decoder.layers)
+        for n in range(2):
+            block = nnx.merge(graphdef, jax.tree.map(lambda leaf: leaf[n], layers))  # noqa: B023
+            keys_values = block.encoder_keys_values(block.self_attention_norm(x), of_decoder.encoder_rotation)
+            y, _ = block(y, of_decoder, cross=keys_values)
+            x, _ = block(x, of_encoder)
+        return model.logits(model.decoder.final_norm(y))
+
     of_prefix_lm = FIELDS | {"merged_attention": False, "architecture": "decoder_only", "positions": config.positions}
     expected = tiny.run(tiny.config(**of_prefix_lm), {k: v for k, v in params.items() if k != "encoder"}, JOINED)[:, 5:]
-    np.testing.assert_allclose(model.logits(model.decoder.final_norm(y)), expected, atol=1e-5)
+    np.testing.assert_allclose(layer_by_layer(params), expected, atol=1e-5)
     assert np.abs(tiny.run(config, params, PAIR) - expected).max() > 1e-2
 
 

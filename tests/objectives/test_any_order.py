@@ -363,8 +363,8 @@ def test_a_run_that_stops_during_the_curriculum_continues_as_one_that_did_not(co
     fields = fields_on(corpus, "sigma_gpt", train__steps=4, train__checkpoint_every=2, train__eval_every=4)
     fields["objective"] |= {"begin_step": 0, "end_step": 4}
     experiment = make_experiment(fields)
-    for name in ("whole", "stopped"):
-        train_and_evaluate(experiment, str(tmp_path / name), console=Console(file=io.StringIO()))
+    train_and_evaluate(experiment, str(tmp_path / "whole"), console=Console(file=io.StringIO()))
+    shutil.copytree(tmp_path / "whole", tmp_path / "stopped")
     expected = array_checksums(tmp_path / "whole", 4)
     shutil.rmtree(tmp_path / "stopped" / "checkpoints" / "4")
     train_and_evaluate(experiment, str(tmp_path / "stopped"), console=Console(file=io.StringIO()))

@@ -13,7 +13,6 @@ from contract.batch import check_batch
 from contract.errors import ConfigError
 from contract.windows import Windows
 from experiment.experiment import make_experiment
-from models.transformer import init_params
 from objectives import CLM, MNTP, Denoiser, MaskedInputs
 from objectives.objective import RowShape
 from objectives.rows.collate import Collator
@@ -21,6 +20,8 @@ from run.compiled_run import make_run
 from run.evaluation import evaluate
 from run.step import make_eval_step
 from show.examples import shown_tokens
+from tests.learners.row_learners import params_of
+from tests.models import tiny
 from tests.objectives.helpers import collator, random_keys, random_windows, vocab
 from tests.small_fields import small_config
 from tests.table import reads_corpus
@@ -119,7 +120,7 @@ def test_rate_0_is_clm_bit_for_bit(count):
     assert masked.learner.setup.most_scored == plain.learner.setup.most_scored
     windows = random_windows(np.random.default_rng(1), [40, 25, 15], row_ids=[0, 1, 1])
     windows = windows._replace(keys=random_keys(3))
-    params, losses = {"transformer": init_params(plain.model, jax.random.key(0))}, []
+    params, losses = {"transformer": tiny.params(plain.model)}, []
     for experiment in (masked, plain):
         step = jax.jit(make_eval_step(experiment.learner, bytes_of_token=None, unk=2))
         losses.append(np.asarray(step(params, experiment.collate(windows, 2))["loss_sum"]))
@@ -136,7 +137,7 @@ def test_evaluations_are_those_of_clm(corpus, variant):
     def metrics(name):
         fields = small_config(name, "decoder_only", **reads_corpus(name, corpus))
         run = make_run(make_experiment(fields), show_progress=False)
-        return evaluate(run, run.experiment.learner.init_params(jax.random.key(0)))
+        return evaluate(run, params_of(run.experiment.learner))
 
     found, expected = metrics(f"masked_inputs:{variant}"), metrics("clm")
     renamed = {name.replace("masked_inputs", "clm"): value for name, value in found.items()}

@@ -12,7 +12,7 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from plan.estimate import Topology, estimate
 from run.compiled_run import make_run
-from run.memory import Machine, fewest_that_fit, resolve_memory, this_machine
+from run.memory import Machine, activation_bytes, fewest_that_fit, resolve_memory, this_machine
 from run.restore import load_experiment
 from tests.table import small_config
 from train import loop
@@ -35,6 +35,23 @@ def machine(memory, devices=1):
 
 def choice_of(experiment):
     return experiment.model.remat, experiment.train.grad_accum_steps
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traced_once():
+    """The activations of a config on a mesh are traced once in this file, since a trace takes a second."""
+    found = {}
+
+    def once(experiment, mesh, platform):
+        key = repr((experiment.config, dict(mesh.shape), platform))
+        if key not in found:
+            found[key] = activation_bytes(experiment, mesh, platform)
+        return found[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("run.memory", "plan.estimate"):
+            patch.setattr(f"{module}.activation_bytes", once)
+        yield
 
 
 @pytest.fixture(scope="module")

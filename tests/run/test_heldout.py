@@ -4,13 +4,13 @@ import dataclasses
 import math
 from types import SimpleNamespace
 
-import jax
 import numpy as np
 import pytest
 
 from experiment.experiment import make_experiment
 from run.compiled_run import make_run
 from run.evaluation import DocumentSums, evaluate, score_all
+from tests.learners.row_learners import params_of
 from tests.table import reads_corpus, small_config
 
 # One objective of each learner whose loss of an example does not depend on the rest of its batch, and row layouts.
@@ -28,7 +28,7 @@ CASES = {
 def evaluated(corpus, name, architecture, **overrides):
     experiment = make_experiment(small_config(name, architecture, **(reads_corpus(name, corpus) | overrides)))
     run = make_run(experiment, show_progress=False)
-    params = experiment.learner.init_params(jax.random.key(0))
+    params = params_of(experiment.learner)
     return evaluate(run, params)
 
 
@@ -146,7 +146,7 @@ def test_all_windows_and_one_document(corpus):
     overrides = reads_corpus("clm", corpus) | {"data__heldout_fraction": 0.4}
     experiment = make_experiment(small_config("clm", "decoder_only", **overrides))
     run = make_run(score_all(experiment), show_progress=False)
-    metrics = evaluate(run, experiment.learner.init_params(jax.random.key(0)))
+    metrics = evaluate(run, params_of(experiment.learner))
     documents = run.heldout_documents
     tokens = int(documents.ends(False)[-1])
     # Everything is scored, with the ends of documents where windows contain them.
@@ -155,7 +155,7 @@ def test_all_windows_and_one_document(corpus):
     first = documents.subset(np.arange(len(documents)) == 0)
     text = dataclasses.replace(run.corpora.each[0], heldout_documents=first)
     one = dataclasses.replace(run, corpora=dataclasses.replace(run.corpora, each=(text,)))
-    metrics = evaluate(one, experiment.learner.init_params(jax.random.key(0)))
+    metrics = evaluate(one, params_of(experiment.learner))
     assert metrics["documents/clm"] == 1 and "loss_stderr" not in metrics
 
 

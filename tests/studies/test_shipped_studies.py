@@ -1,5 +1,6 @@
 """Every study of configs/studies: its configs are valid, its variants differ, and its models have the sizes it says."""
 
+import functools
 import itertools
 import json
 import math
@@ -96,6 +97,12 @@ def transformer_shapes(experiment: Experiment) -> dict[str, tuple[int, ...]]:
     return {leaf_name(path): leaf.shape for path, leaf in leaves}
 
 
+@functools.cache
+def shapes_of_config(config: str) -> dict[str, tuple[int, ...]]:
+    """`transformer_shapes` of a config, in JSON: runs of many variants and studies are fine-tuned with the same one."""
+    return transformer_shapes(make_experiment(json.loads(config)))
+
+
 def transformer_size(experiment: Experiment) -> int:
     """The number of parameters of stacks and embeddings, without an output head, which ELECTRA does not have."""
     shapes = transformer_shapes(experiment)
@@ -161,7 +168,7 @@ def check_measure(fields: dict, experiment: Experiment, where: str) -> None:
         config["model"] = experiment.config["model"]
         for field in ("tokenizer", "num_sentinels", "mode_tokens"):
             config["data"][field] = experiment.config["data"][field]
-        fine_tuned, run = (transformer_shapes(e) for e in (make_experiment(config), experiment))
+        fine_tuned, run = shapes_of_config(json.dumps(config)), transformer_shapes(experiment)
         assert {name: fine_tuned.get(name) for name in run} == run, where
         return
     if fields["config"]:
