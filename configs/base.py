@@ -250,7 +250,7 @@ OPTIONAL.model.attention_softcap = 0.0
 OPTIONAL.model.logits_softcap = 0.0  # the same for the logits, whose c is 30.0 in Gemma 2; 0: off
 OPTIONAL.model.logits_bias = False  # prediction_head="bert": a bias of the logits without model.use_bias (ModernBERT)
 # "complete_p": with the optimizer "adamw", the learning rate of a model of base_d_model and base_num_layers suits every
-# width and depth, if head_dim is that of the base (models/complete_p.py).
+# width and depth, if head_dim is that of the base, and num_heads and d_ff grow with d_model (models/complete_p.py).
 OPTIONAL.model.parameterization = "standard"
 OPTIONAL.model.base_d_model = 128  # "complete_p": d_model of the base
 OPTIONAL.model.base_num_layers = 2  # "complete_p": num_layers of the base

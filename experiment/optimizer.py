@@ -25,7 +25,8 @@ def make_optimizer(config: OptimizerConfig, steps: int, model: ModelConfig) -> o
 
     Parameters, gradients and updates are trees of float32 arrays. An update has four parts:
 
-    1. Gradients are clipped to a global norm of `clip_norm`; 0 does not clip.
+    1. Gradients are clipped to a global norm of `clip_norm`; 0 does not clip. With CompleteP the norm is that of the
+       paper's parameters (models/complete_p.py).
     2. A step is computed from them, by one of
       adamw             Adam with bias correction, from optax.
       rms_scaled_adamw  Adam's step times max(RMS(parameter), 1e-3), separately for each matrix, as in Adafactor
@@ -62,9 +63,10 @@ def make_optimizer(config: OptimizerConfig, steps: int, model: ModelConfig) -> o
         except re.error as error:
             raise ConfigError(f"optimizer.no_decay: {pattern!r} is not a regular expression: {error}") from error
     scale_by_parameter = optax.scale_by_param_block_rms(MIN_PARAMETER_RMS)
+    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
     adam = optax.scale_by_adam(config.b1, config.b2, config.eps)
     if model.parameterization == "complete_p":
-        direction = _complete_p_adam(config, adam, model)
+        clip, direction = _complete_p(config, clip, adam, model)
     elif config.name == "adamw":
         direction = adam
     elif config.name == "rms_scaled_adamw":
@@ -72,30 +74,26 @@ def make_optimizer(config: OptimizerConfig, steps: int, model: ModelConfig) -> o
     elif config.name == "muon":
         direction = optax.partition({"hidden": _orthogonal_momentum(), "other": adam}, _muon_labels)
     elif config.name == "adafactor":
-        direction = per_matrix(
-            optax.chain(
-                optax.scale_by_factored_rms(min_dim_size_to_factor=128, decay_rate=0.8, epsilon=1e-30),
-                optax.clip_by_block_rms(1.0),
-                scale_by_parameter,
-            )
-        )
+        factored = optax.scale_by_factored_rms(min_dim_size_to_factor=128, decay_rate=0.8, epsilon=1e-30)
+        direction = per_matrix(optax.chain(factored, optax.clip_by_block_rms(1.0), scale_by_parameter))
     else:
         direction = optax.scale_by_lion(config.b1, config.b2)
     return optax.chain(
-        optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity(),
+        clip,
         direction,
         optax.add_decayed_weights(config.weight_decay, mask=lambda tree: decay_mask(tree, config.no_decay)),
         optax.scale_by_learning_rate(make_schedule(config, steps)),
     )
 
 
-def _complete_p_adam(
-    config: OptimizerConfig, adam: optax.GradientTransformation, model: ModelConfig
-) -> optax.GradientTransformation:
-    """Returns `adam`, optax.scale_by_adam, whose steps and eps have the `factors` of each parameter.
+def _complete_p(
+    config: OptimizerConfig, clip: optax.GradientTransformation, adam: optax.GradientTransformation, model: ModelConfig
+) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
+    """Returns `clip` and `adam`, optax.scale_by_adam, with the `factors` of each parameter.
 
-    Adam's step of a gradient that is divided by f is that of the gradient with f times the eps. Raises ConfigError for
-    the config of another optimizer.
+    The gradient of the paper's parameter w is m times that of the parameter m w here, and the norm that clips is that
+    of the paper's. Adam's step of a gradient that is divided by f is that of the gradient with f times the eps. Raises
+    ConfigError for the config of another optimizer.
     """
     if config.name != "adamw":
         raise ConfigError(f"model.parameterization='complete_p' needs optimizer.name='adamw', not {config.name!r}")
@@ -107,7 +105,10 @@ def _complete_p_adam(
             )
         )
 
-    return optax.chain(scaled(lambda each: 1 / each.eps), adam, scaled(lambda each: each.step))
+    return (
+        optax.chain(scaled(lambda each: each.multiplier), clip, scaled(lambda each: 1 / each.multiplier)),
+        optax.chain(scaled(lambda each: 1 / each.eps), adam, scaled(lambda each: each.step)),
+    )
 
 
 def _muon_labels(tree):

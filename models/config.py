@@ -1,6 +1,7 @@
 """The configuration of a Transformer: T5, BERT, GPT-2 and Llama differ only in the values of its fields."""
 
 import dataclasses
+import math
 from typing import Annotated, Literal
 
 
@@ -189,4 +190,12 @@ def _check_complete_p(config: ModelConfig) -> None:
         raise ValueError(
             f"model.parameterization='complete_p' needs model.embedding_size=0, not {config.embedding_size}: its "
             "tables have the width of the layers"
+        )
+    multiple = config.d_model // math.gcd(config.d_model, config.base_d_model)
+    if config.num_heads % multiple:
+        raise ValueError(
+            f"model.num_heads={config.num_heads} must be a multiple of {multiple} for "
+            f"model.parameterization='complete_p' with model.d_model={config.d_model} and "
+            f"model.base_d_model={config.base_d_model}: a wider model has more heads (and as much more d_ff), with the "
+            "head_dim of the base"
         )

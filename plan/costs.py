@@ -34,7 +34,8 @@ _COPIES = _FILLS | {"copy", "transpose", "reshape", "slice", "pad", "concatenate
 _FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "call", "conditional"}
 _ELSEWHERE = ("-done", "-update", "async-start", "all-reduce-start", "all-gather-start", "permute-start")
 _TRANSFERS = ("copy-start", "slice-start")
-_THREEFRY = {"xor", "shift-left", "shift-right-logical"}
+# JAX's random bits, and the hash of dropout's words (models/layers.py), MurmurHash3's finalizer.
+_RANDOM = ({"xor", "shift-left", "shift-right-logical"}, {"xor", "shift-right-logical", "multiply of u32"})
 
 
 @dataclass
@@ -94,11 +95,12 @@ class _Program:
         }
 
     def _find_opcodes(self, computation: str) -> frozenset[str]:
-        """The opcodes of a fused computation and of those in it."""
+        """The opcodes of a fused computation and of those in it, and "multiply of u32"."""
         found = set()
         for instruction in self.instructions(computation).values():
             inner = self.called(instruction)
-            found |= {instruction.opcode} | (self._opcodes(inner) if inner else set())
+            of_words = {"multiply of u32"} if instruction.opcode == "multiply" and "u32[" in instruction.type else set()
+            found |= {instruction.opcode} | of_words | (self._opcodes(inner) if inner else set())
         return frozenset(found)
 
     def called(self, instruction: Instruction) -> str | None:
@@ -129,7 +131,7 @@ class _Program:
             return "matrix products"
         if "tpu_custom_call" in instruction.text:
             return "kernels"
-        if opcodes >= _THREEFRY or "rng-bit-generator" in opcodes:
+        if any(opcodes >= bits for bits in _RANDOM) or "rng-bit-generator" in opcodes:
             return "random bits"
         if opcodes & {"dynamic-slice", "dynamic-update-slice"}:
             return "scanned arrays"

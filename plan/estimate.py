@@ -9,6 +9,7 @@ import math
 import os
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -259,19 +260,23 @@ def estimate(experiment: Experiment, topology: Topology, *, with_costs: bool = F
         temporary_bytes=temporaries,
         compiled=compiled,
         flops=experiment.train_step_flops,
-        warnings=[*bias_warnings(experiment, topology.platform, axes), *gather_warnings(axes["fsdp"], compiled)],
+        warnings=[*bias_warnings(experiment, topology.platform, axes), *gather_warnings(axes, parameters, compiled)],
     )
 
 
-def gather_warnings(fsdp: int, compiled: Compiled | None) -> list[str]:
+def gather_warnings(mesh: Mapping[str, int], parameter_bytes: int, compiled: Compiled | None) -> list[str]:
     """Returns a warning if the compiler has made the gathers of parameters over mesh.fsdp sums of whole arrays.
 
     libtpu 0.0.42.1 does so where the axis has all 64 devices of a slice of v5p, and moves several times the bytes.
+    mesh: axis -> size. parameter_bytes: a device's part, in float32.
     """
-    kinds = compiled.collectives if compiled is not None else None
-    if fsdp == 1 or not kinds or {"all-gather", "collective-permute"} & kinds.keys():
+    kinds, fsdp = (compiled and compiled.collectives) or {}, mesh["fsdp"]
+    gathered = kinds.get("all-gather", 0) + kinds.get("collective-permute", 0)
+    # Gathers of nearly all parameters, in bfloat16, have fsdp / 2 times the bytes of a device's part, or more.
+    if fsdp == 1 or 10 * gathered >= parameter_bytes or kinds.get("all-reduce", 0) < parameter_bytes:
         return []
-    return ["parameters are added up whole over mesh.fsdp, not gathered: try mesh.data=2 and half of mesh.fsdp"]
+    remedy = f": try mesh.data={2 * mesh['data']} and mesh.fsdp={fsdp // 2}" if fsdp > 2 and fsdp % 2 == 0 else ""
+    return [f"parameters are added up whole over mesh.fsdp, not gathered{remedy}"]
 
 
 def precision_of(model: ModelConfig, platform: str) -> str:

@@ -43,25 +43,34 @@ def experiment_of(width=32, depth=2, **overrides):
 
 
 def test_factors_of_four_times_the_width_and_eight_times_the_depth():
-    """The steps and eps of table 1, with the multipliers 1/8 of branches and 1/4 of logits moved into the kernels."""
+    """The steps and eps of table 1, with the multipliers 1/8 of branches and 1/4 of logits moved into the kernels.
+
+    The third number is the multiplier.
+    """
     config = experiment_of(width=128, depth=16).model
     expected = {
-        "transformer/token_embedder/embedding": (1, 1 / 4),
-        "transformer/decoder/layers/self_attention/query/kernel": (1 / 4, 1 / 32),
-        "transformer/decoder/layers/self_attention/query/bias": (1, 1 / 32),
-        "transformer/decoder/layers/self_attention/out/kernel": (1 / 32, 1 / 4),
-        "transformer/decoder/layers/self_attention_norm/scale": (1, 1 / 32),
-        "transformer/decoder/layers/mlp/wi_0/kernel": (1 / 4, 1 / 32),
-        "transformer/decoder/layers/mlp/wo/kernel": (1 / 32, 1 / 4),
-        "transformer/decoder/layers/mlp/wo/bias": (1 / 8, 1 / 4),
-        "transformer/decoder/final_norm/scale": (1, 1 / 4),
-        "transformer/logits_dense/kernel": (1 / 4, 1),
-        "summary_head/logits_dense/kernel": (1 / 4, 1),
-        "classifier/classes_dense/kernel": (1 / 4, 1),
-        "classifier/classes_dense/bias": (1, 1),
-        "discriminator_head/logits/kernel": (1 / 4, 1),
-        "transformer/prediction_head/bias": (1, 1),
-        "transformer/target_positions/offset_projection/kernel": (1, 1 / 4),  # from head_dim, which stays
+        "transformer/token_embedder/embedding": (1, 1 / 4, 1),
+        "transformer/decoder/layers/self_attention/query/kernel": (1 / 4, 1 / 32, 1),
+        "transformer/decoder/layers/self_attention/query/bias": (1, 1 / 32, 1),
+        "transformer/decoder/layers/self_attention/out/kernel": (1 / 32, 1 / 4, 1 / 8),
+        "transformer/decoder/layers/self_attention_norm/scale": (1, 1 / 32, 1),
+        "transformer/decoder/layers/mlp/wi_0/kernel": (1 / 4, 1 / 32, 1),
+        "transformer/decoder/layers/mlp/wo/kernel": (1 / 32, 1 / 4, 1 / 8),
+        "transformer/decoder/layers/mlp/wo/bias": (1 / 8, 1 / 4, 1 / 8),
+        "transformer/decoder/final_norm/scale": (1, 1 / 4, 1),
+        "heads/layers/self_attention/out/kernel": (1 / 32, 1 / 4, 1 / 8),
+        "heads/layers/mlp_norm/scale": (1, 1 / 32, 1),
+        "heads/layers/projection/kernel": (1 / 4, 1 / 4, 1),  # of the main path, as the norms of sequential heads
+        "heads/layers/final_norm/scale": (1, 1 / 4, 1),
+        "heads/layers/hidden_norm/scale": (1, 1 / 4, 1),
+        "heads/layers/embedding_norm/scale": (1, 1 / 4, 1),
+        "transformer/logits_dense/kernel": (1 / 4, 1, 1 / 4),
+        "summary_head/logits_dense/kernel": (1 / 4, 1, 1 / 4),
+        "classifier/classes_dense/kernel": (1 / 4, 1, 1 / 4),
+        "classifier/classes_dense/bias": (1, 1, 1),
+        "discriminator_head/logits/kernel": (1 / 4, 1, 1 / 4),
+        "transformer/prediction_head/bias": (1, 1, 1),
+        "transformer/target_positions/offset_projection/kernel": (1, 1 / 4, 1),  # from head_dim, which stays
     }
     assert {name: tuple(factors(config, name)) for name in expected} == expected
 
@@ -149,6 +158,40 @@ def test_training_is_that_of_a_model_with_the_papers_multipliers():
         np.testing.assert_allclose(jax.tree.leaves(tree)[0], multiplier * w, rtol=1e-5, err_msg=name)
 
 
+def test_gradients_are_clipped_by_the_norm_of_the_papers_parameters():
+    """The norm of two kernels: the output of a branch, with the multiplier 1/8, and an input without one."""
+    config = dataclasses.replace(
+        experiment_of().optimizer, schedule="constant", warmup_steps=0, weight_decay=0.0, clip_norm=1.0, eps=1e-2,
+        learning_rate=0.1,
+    )  # fmt: skip
+    x = np.linspace(-1, 2, 6, dtype=np.float32).reshape(3, 2)
+    wide, deep = 1 / 4, 1 / 8
+    w = {"wo": np.asarray([[0.5], [-0.25]], np.float32), "wi_0": np.asarray([[0.3], [0.2]], np.float32)}
+    adam = optax.adamw(0.1 * wide, b1=config.b1, b2=config.b2, eps=1e-2 * wide * deep, weight_decay=0.0)
+    paper = optax.chain(optax.clip_by_global_norm(1.0), adam)
+    ours = make_optimizer(config, 10, experiment_of(width=128, depth=16).model)
+
+    def loss(kernels, scale, multiplier):
+        return scale * jnp.square(x @ (multiplier * kernels["wo"] + kernels["wi_0"]) - 1).mean()
+
+    def tree_of(kernels, multiplier=1.0):
+        kernels = {"wo": kernels["wo"] * multiplier, "wi_0": kernels["wi_0"]}
+        return {"decoder": {"layers": {"mlp": {name: {"kernel": kernel} for name, kernel in kernels.items()}}}}
+
+    v = {"wo": w["wo"] * deep, "wi_0": w["wi_0"]}
+    paper_state, our_state, norms = paper.init(w), ours.init(tree_of(v)), []
+    for scale in (3.0, 0.3, 1.05, 3.0, 0.3):  # clipped and not clipped
+        gradients = jax.grad(loss)(w, scale, deep)
+        norms.append(float(optax.tree.norm(gradients)))
+        update, paper_state = paper.update(gradients, paper_state, w)
+        w = optax.apply_updates(w, update)
+        update, our_state = ours.update(tree_of(jax.grad(loss)(v, scale, 1.0)), our_state, tree_of(v))
+        kernels = optax.apply_updates(tree_of(v), update)["decoder"]["layers"]["mlp"]
+        v = {name: leaf["kernel"] for name, leaf in kernels.items()}
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), tree_of(v), tree_of(w, deep))
+    assert max(norms) > 1.5 and min(norms) < 0.9
+
+
 def ours_tree(name, value):
     for part in reversed(name.split("/")):
         value = {part: value}
@@ -166,6 +209,14 @@ def ours_tree(name, value):
 def test_what_has_other_factors_is_refused(field, value, message):
     with pytest.raises(ConfigError, match=message):
         experiment_of(**{field: value})
+
+
+@pytest.mark.parametrize(("width", "heads"), [(128, 2), (128, 6), (48, 2)])
+def test_heads_of_no_base_are_refused(width, heads):
+    """4 and 1.5 times the base's width: its heads would be 0.5, 1.5 and 4 / 3."""
+    fields = {"model__num_heads": heads, "model__num_kv_heads": heads}
+    with pytest.raises(ConfigError, match=f"model.num_heads={heads} must be a multiple of {4 if width == 128 else 3} "):
+        experiment_of(width, **fields)
 
 
 def test_electra_is_refused():

@@ -82,3 +82,32 @@ def test_costs_by_kind():
 def test_transfers_are_what_is_read_or_written_in_memory():
     """The copy to VMEM reads 4 rows of 64, padded to 128, and the copy from it writes as many."""
     assert costs(HLO)["transfers"] == Cost(0, 2 * 4 * 4 * 128, 2 * 4 * 4 * 64)
+
+
+HASH = """
+HloModule jit_dropout
+
+%fused_dropout (x: bf16[8,128], lines: u32[8,128]) -> bf16[8,128] {
+  %x = bf16[8,128]{1,0:T(8,128)(2,1)} parameter(0)
+  %words = u32[8,128]{1,0:T(8,128)} parameter(1)
+  %shift = u32[8,128]{1,0:T(8,128)} constant(16)
+  %right = u32[8,128]{1,0:T(8,128)} shift-right-logical(%words, %shift)
+  %mixed = u32[8,128]{1,0:T(8,128)} xor(%words, %right)
+  %hash = u32[8,128]{1,0:T(8,128)} multiply(%mixed, %mixed)
+  %kept = pred[8,128]{1,0:T(8,128)(4,1)} compare(%hash, %shift), direction=GE
+  ROOT %dropped = bf16[8,128]{1,0:T(8,128)(2,1)} select(%kept, %x, %x)
+}
+
+ENTRY %main (x: bf16[8,128], words: u32[8,128]) -> bf16[8,128] {
+  %x.1 = bf16[8,128]{1,0:T(8,128)(2,1)} parameter(0)
+  %words.1 = u32[8,128]{1,0:T(8,128)} parameter(1)
+  ROOT %fusion = bf16[8,128]{1,0:T(8,128)(2,1)} fusion(%x.1, %words.1), kind=kLoop, calls=%fused_dropout, backend_config={"window_config":{"estimated_cycles":"60"}}
+}
+"""  # noqa: E501
+
+
+def test_the_hash_of_dropout_is_random_bits():
+    """A fusion that multiplies other numbers than words, next to the same shifts, is not."""
+    assert costs(HASH)["random bits"].cycles == 60
+    of_floats = HASH.replace("%hash = u32[8,128]{1,0:T(8,128)} multiply", "%hash = f32[8,128]{1,0:T(8,128)} multiply")
+    assert costs(of_floats)["random bits"].cycles == 0 and costs(of_floats)["other"].cycles == 60

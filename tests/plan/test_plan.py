@@ -222,15 +222,36 @@ def test_collectives_that_jaxlib_cannot_read_are_unknown():
 
 def test_parameters_that_are_added_up_and_not_gathered_are_a_warning():
     """One device, no program, one that cannot be read, gathers, and gathers that are steps of a ring."""
+    gb = 10**9
     for fsdp, kinds, count in (
-        (64, {"all-reduce": 5}, 1),
-        (1, {"all-reduce": 5}, 0),
+        (64, {"all-reduce": 5 * gb}, 1),
+        (1, {"all-reduce": 5 * gb}, 0),
         (64, None, 0),
-        (64, {"all-reduce": 5, "all-gather": 2}, 0),
-        (64, {"all-reduce": 5, "collective-permute": 2}, 0),
+        (64, {"reduce-scatter": 5 * gb}, 0),
+        (64, {"all-reduce": 5 * gb, "all-gather": 2 * gb}, 0),
+        (64, {"all-reduce": 5 * gb, "collective-permute": 2 * gb}, 0),
+        (64, {"all-reduce": 105 * gb, "collective-permute": 4, "all-gather": 4}, 1),
+        (64, {"all-reduce": 4}, 0),  # metrics alone
     ):
-        assert len(gather_warnings(fsdp, Compiled(False, 1, 2, 6.0, 3, 4, kinds))) == count
-    assert gather_warnings(64, None) == []
+        compiled = Compiled(False, 1, 2, 6.0, 3, 4, kinds)
+        assert len(gather_warnings({"data": 1, "fsdp": fsdp, "tensor": 1}, gb, compiled)) == count
+    assert gather_warnings({"data": 1, "fsdp": 64, "tensor": 1}, gb, None) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "fsdp", "remedy"),
+    [
+        (1, 64, ": try mesh.data=2 and mesh.fsdp=32"),
+        (2, 64, ": try mesh.data=4 and mesh.fsdp=32"),
+        (4, 32, ": try mesh.data=8 and mesh.fsdp=16"),
+        (1, 3, ""),
+        (1, 2, ""),
+    ],
+)
+def test_the_warning_names_a_mesh_of_the_same_devices(data, fsdp, remedy):
+    compiled = Compiled(False, 1, 2, 6.0, collectives={"all-reduce": 5})
+    [warning] = gather_warnings({"data": data, "fsdp": fsdp, "tensor": 1}, 5, compiled)
+    assert warning == f"parameters are added up whole over mesh.fsdp, not gathered{remedy}"
 
 
 def test_costs_are_printed_and_in_the_json_file():
