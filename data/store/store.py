@@ -184,8 +184,9 @@ def open_or_build(
         folder = local_cache(corpus.cache_dir) / name
 
         def make() -> None:
-            write = functools.partial(write_store, folder, source, corpus, tokenizer, engine, progress=progress)
-            _make_store(folder, corpus.cache_dir, write, by_range and not folder.exists())
+            if not folder.exists():
+                write = functools.partial(write_store, folder, source, corpus, tokenizer, engine, progress=progress)
+                _make_store(folder, corpus.cache_dir, write, by_range)
 
         exchanges.in_turn(make)
     except OSError as error:
