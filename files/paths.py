@@ -159,7 +159,8 @@ def find_objects(pattern: str) -> list[str]:
 def size_and_version(address: PathLike) -> tuple[int, str]:
     """Returns the size of an object of a bucket, and a text that changes when it is replaced, the same on all hosts."""
     info = _call("info", address)
-    return info["size"], str(info.get("ETag") or info.get("etag") or info.get("mtime")).strip('"')
+    version = next(filter(None, map(info.get, ("generation", "ETag", "etag", "mtime"))), "")
+    return info["size"], str(version).strip('"')
 
 
 def version_of(address: PathLike) -> str:

@@ -92,7 +92,7 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints) -> 
                 f"another --workdir, and start from this one with --config.train.init_from={workdir}"
             )
         if workdir.has_metrics and workdir.metrics():
-            check_same_run(workdir.config(), config)
+            _changes(workdir.config(), config)
         warnings = [*check_start(run), *check_init_from(experiment)] if experiment.train.init_from else []
     return Start(workdir, checkpoints, step, config, warnings)
 

@@ -26,6 +26,7 @@ TOKENS = "tokens.bin"
 _VERIFIED_SECONDS = 30 * 24 * 3600
 _PIECE_BYTES = 256 << 20
 _DIGITS = 32  # of a piece's checksum
+_ERRORS = (ConfigError, OSError, ValueError)  # of a verification; a ConfigError is a ValueError
 Piece = tuple[str, int, int, str]  # file, first byte, size and checksum
 _VERIFIED_STORES = "~/.cache/cloze/verified"  # of this user on this machine, and not in the store, which may be copied
 
@@ -106,7 +107,7 @@ def verify_together(
       all_gather: of the processes; it is called twice.
 
     Returns the number of this process at the place if all parts have been verified now, so that no process remembers
-    this before; otherwise None. Raises as `check` does, in all processes at the place if one of them finds damage.
+    this before; otherwise None. Raises as `check` does, in all processes at the place if it raises in one of them.
     """
     me, error = uuid.uuid4().hex, None
     found = all_gather([place, me, known])
@@ -121,12 +122,12 @@ def verify_together(
         except (OSError, ValueError) as raised:
             error = raised
     # In any case, so that all processes make the same number of exchanges.
-    errors = dict(filter(None, all_gather([me, str(error or "")])))
+    kind = next((k for k, each in enumerate(_ERRORS) if isinstance(error, each)), 0)
+    errors = dict(filter(None, all_gather([me, error and [kind, str(error)]])))
     if isinstance(error, OSError):
         raise error
-    for name in members:
-        if errors.get(name):
-            raise ValueError(errors[name])
+    for kind, message in filter(None, map(errors.get, members)):
+        raise _ERRORS[kind](message)
     return members.index(me) if not all(group.values()) and errors.keys() >= group.keys() else None
 
 

@@ -101,7 +101,7 @@ class RangeTokens:
         Raises ValueError for damage, and as `fetch` does.
         """
         is_verified = False
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
             is_verified = read_bytes(self._marker).decode() == self._seal
         what, check = f"{self._size / 1e9:,.1f} GB of {self.address}", functools.partial(self._verify, pieces(meta))
         if verify_together(what, f"{self.address} {self._seal}", is_verified, check, all_gather) != 0 or not records:

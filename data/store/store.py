@@ -45,7 +45,7 @@ from data.store.encode import THIS_PROCESS, Engine
 from data.store.ranges import open_tokens
 from data.store.write import write_store
 from data.tokenizers.tokenizer import Tokenizer
-from files.paths import check_access, check_writable, copy_file, in_bucket, is_file, reason
+from files.paths import check_access, check_writable, copy_file, in_bucket, is_file, read_bytes, reason
 
 _FORMAT = 9
 
@@ -242,8 +242,13 @@ def _upload(folder: Path, address: str) -> None:
 def _is_found(folder: Path, shared: str, by_range: bool) -> bool:
     """Returns whether the store is there, after a copy from the bucket if `shared` is in one.
 
-    by_range: the copy is of all files but tokens.bin.
+    by_range: the copy is of all files but tokens.bin. One of another store than that in the bucket is deleted.
     """
+    if by_range and is_file(folder / "meta.json") and in_bucket(shared):
+        with contextlib.suppress(FileNotFoundError):
+            if read_bytes(f"{shared}/meta.json") == (folder / "meta.json").read_bytes():
+                return True
+        shutil.rmtree(folder)
     if not folder.exists() and in_bucket(shared) and is_file(f"{shared}/meta.json"):
         _download(shared, folder, by_range)
     return folder.exists()

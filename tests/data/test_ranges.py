@@ -1,6 +1,7 @@
 """Tokens that are read by range from a bucket: the same windows, one verification, and one line for errors."""
 
 import errno
+import json
 import shutil
 
 import fsspec
@@ -11,6 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from contract.errors import ConfigError
 from contract.windows import Capacity, WindowSpec
 from data.store import checksums, ranges
+from data.store.checksums import verify_together
 from data.store.ranges import RangeTokens
 from data.store.store import TokenStore
 from data.windows.batches import loader
@@ -18,7 +20,7 @@ from data.windows.corpus_statistics import trigram_loss
 from data.windows.documents import MixedDocuments
 from experiment.experiment import make_experiment
 from files.atomic import write_bytes
-from files.paths import EXTRAS, list_names, read_bytes, remove
+from files.paths import EXTRAS, exists, list_names, read_bytes, read_ranges, remove, remove_folder, write_object
 from tests.data.corpus import all_documents, batches_of, corpus_config, opened, store_of, write_texts
 from tests.small_fields import small_config
 from train.loop import train_and_evaluate
@@ -218,6 +220,46 @@ def test_damaged_tokens_are_one_line(config, tokens_address, damage):
     for _ in range(2):
         with pytest.raises(ConfigError, match=pattern):
             opened(config, by_range=True)
+
+
+def test_a_store_that_was_deleted_from_the_bucket_is_built_again(config, store, tokens_address):
+    remove_folder(tokens_address.rpartition("/")[0])
+    assert isinstance(opened(config, by_range=True).tokens, np.ndarray) and exists(tokens_address)
+
+
+def test_columns_of_another_store_of_this_name_are_copied_again(config, store, tokens_address):
+    meta = store.folder / "meta.json"
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"num_tokens": 1}))
+    assert isinstance(opened(config, by_range=True).tokens, RangeTokens)
+    assert meta.read_bytes() == read_bytes(f"{tokens_address.rpartition('/')[0]}/meta.json")
+
+
+@pytest.mark.parametrize("marker", [b"\xff\xfe", b"another version"])
+def test_a_marker_of_no_version_is_verified_again(config, store, tokens_address, marker, sizes):
+    write_object(f"{tokens_address.rpartition('/')[0]}/verified.txt", marker)
+    opened(config, by_range=True)
+    assert sum(sizes) == len(read_bytes(tokens_address))
+
+
+def test_an_object_that_is_replaced_while_it_is_verified_is_not_called_damaged(config, tokens_address, monkeypatch):
+    def replaced(address, begins, ends):
+        contents = read_bytes(address)
+        remove(address)
+        write_bytes(address, contents)
+        return read_ranges(address, begins, ends)
+
+    monkeypatch.setattr(ranges, "read_ranges", replaced)
+    with pytest.raises(ConfigError, match=rf"^{tokens_address} was replaced or deleted while it was read"):
+        opened(config, by_range=True)
+
+
+@pytest.mark.parametrize("raised", [OSError(errno.EIO, "connection reset"), ConfigError("replaced"), ValueError("x")])
+def test_what_one_process_of_a_verification_raises_all_raise(raised):
+    """Of two processes the other one's part is whole."""
+    places = iter([["place", "other", False], ["other", [[ConfigError, OSError, ValueError].index(type(raised)), "x"]]])
+    with pytest.raises(type(raised)) as error:
+        verify_together("store", "place", False, lambda part: None, lambda value: [value, next(places)])
+    assert type(error.value) is type(raised)
 
 
 def test_damaged_columns_are_one_line(config, store):
