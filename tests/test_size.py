@@ -28,7 +28,7 @@ CODE = {
     "command": 365,
     "configs": 2_358,
     "contract": 405,
-    "data": 4_531,
+    "data": 4_534,
     "evaluation": 1_900,
     "experiment": 1_096,
     "files": 331,

@@ -244,14 +244,20 @@ def _is_found(folder: Path, shared: str, by_range: bool) -> bool:
 
     by_range: the copy is of all files but tokens.bin. One of another store than that in the bucket is deleted.
     """
-    if by_range and is_file(folder / "meta.json") and in_bucket(shared):
-        with contextlib.suppress(FileNotFoundError):
-            if read_bytes(f"{shared}/meta.json") == (folder / "meta.json").read_bytes():
-                return True
-        shutil.rmtree(folder)
+    if by_range and in_bucket(shared):
+        _remove_another(folder, shared)
     if not folder.exists() and in_bucket(shared) and is_file(f"{shared}/meta.json"):
         _download(shared, folder, by_range)
     return folder.exists()
+
+
+def _remove_another(folder: Path, shared: str) -> None:
+    """Deletes the copied files `folder` of a store that is not, or no longer, the one at `shared` in a bucket."""
+    if is_file(folder / "meta.json"):
+        with contextlib.suppress(FileNotFoundError):
+            if read_bytes(f"{shared}/meta.json") == (folder / "meta.json").read_bytes():
+                return
+        shutil.rmtree(folder)
 
 
 def _columns_of(folder: Path) -> Path:
