@@ -19,7 +19,7 @@ from run.compiled_run import CompiledRun
 from run.step import TrainState
 from train.init_from import check_init_from, start_from
 from workdir.checkpoint import Checkpoints, DamagedCheckpointError
-from workdir.run_config import check_same_run
+from workdir.run_config import check_same_run, missing_sections
 from workdir.workdir import LOCK_FILE, Workdir
 
 _SHARED_SECONDS = 60.0
@@ -135,8 +135,9 @@ def make_state(run: CompiledRun, start: Start) -> tuple[Start, TrainState]:
 
 def _changes(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
     """Returns the changes of `check_same_run`, with schedules of the objective in steps, not in shares of a run."""
-    old, new = ({**c, "objective": with_steps(c["objective"], c["train"]["steps"])} for c in (saved, config))
-    return check_same_run(old, new)
+    if not missing_sections(saved):  # otherwise check_same_run names them
+        saved, config = ({**c, "objective": with_steps(c["objective"], c["train"]["steps"])} for c in (saved, config))
+    return check_same_run(saved, config)
 
 
 def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) -> list[str]:

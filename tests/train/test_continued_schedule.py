@@ -13,7 +13,7 @@ from contract.errors import ConfigError
 from tests.table import reads_corpus, small_experiment
 from tests.train.small_runs import array_checksums, files_of
 from train.loop import train_and_evaluate
-from train.start import check_schedule
+from train.start import _changes, check_schedule
 from workdir.workdir import Workdir
 
 # 0.002 + 0.018 * (1 + cos(pi * (n - 50) / (N - 50))) / 2: the rate of update n of N, computed by hand.
@@ -114,6 +114,12 @@ def test_a_longer_run_keeps_the_steps_of_an_objective_that_are_shares_of_its_len
         train(8, 0.5)
     train(8, 2.0)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["objective"]["end_step"] == 2.0
+
+
+def test_a_saved_config_without_its_objective_is_named():
+    config = experiment_of(400).config
+    with pytest.raises(ConfigError, match=r"another config \(objective\."):
+        _changes({name: fields for name, fields in config.items() if name != "objective"}, config)
 
 
 # Runs of a few steps. Each is trained to the next length with the same command as after a kill.
