@@ -49,7 +49,7 @@ def test_start_counts_the_requests_of_a_copy_and_of_reads_by_range(monkeypatch, 
         {name: {part: counts[unit] for part, counts in line[name].items()} for name in names}
         for unit in ("requests", "megabytes")
     )
-    assert requests["copy"]["batch"] == requests["copy"]["summary"] == requests["range_again"]["start"] - 4 == 0
+    assert requests["copy"]["batch"] == requests["copy"]["summary"] == requests["range_again"]["start"] - 5 == 0
     assert requests["range"]["batch"] > 8 and 0.003 < megabytes["range"]["batch"] <= 8 * 256 * 2 / 1e6
     tokens, columns = megabytes["copy"]["start"] - megabytes["range"]["start"], 69 * 2000 / 1e6
     assert tokens == pytest.approx(2000 * 64 * 2 / 1e6, rel=0.1)
