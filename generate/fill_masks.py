@@ -31,6 +31,15 @@ from run.restore import not_a_language_model
 Order = Literal["margin", "probability", "entropy", "left_to_right", "random", "once"]
 
 
+def check_order(prompting: FillMasks, order: Order | Literal[""] | None) -> None:
+    """Raises ConfigError for an order of the masks that the model cannot use. order: None or "" for its own."""
+    if prompting.order == "once" and order not in (None, "", "once"):
+        raise ConfigError(
+            f"--order={order} fills in some masks before others, and this run's model was trained to predict all at "
+            "once: set --order=once, or leave it out"
+        )
+
+
 def fills_masks(experiment: Experiment, text: str) -> bool:
     """Returns whether the run's model fills in the masks of a prompt, and does not write after it or at its sentinels.
 

@@ -17,6 +17,7 @@ from generate.fill_masks import (
     Order,
     Unmasking,
     candidates,
+    check_order,
     fill_in,
     fills_masks,
     masks_prompting,
@@ -145,6 +146,7 @@ def read_texts(
         raise ConfigError("some prompts have masks and others have none, and this run's model answers both: split them")
     if to_masks[0]:
         options.check_applies(_TEXT_OPTIONS, "fills in masks")
+        check_order(masks_prompting(experiment), options.order)
         options.check_steps(options.order or masks_prompting(experiment).order)
         if trained_on := masks_prompting(experiment).block_length:
             options.check_applies(("block_length",), f"was trained on blocks of {trained_on} tokens")

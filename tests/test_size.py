@@ -32,7 +32,7 @@ CODE = {
     "evaluation": 1_900,
     "experiment": 1_096,
     "files": 331,
-    "generate": 995,
+    "generate": 1000,
     "huggingface": 2_012,
     "learners": 824,
     "models": 1_635,

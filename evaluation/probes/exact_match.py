@@ -21,7 +21,7 @@ from evaluation.probes.minimal_pairs import read_lines
 from evaluation.probes.probe import CONFIDENCE, Probe
 from evaluation.scorer import LanguageModel, score_texts
 from experiment.experiment import Experiment
-from generate.fill_masks import Order, check_row, first_block, first_masks, mask_probabilities
+from generate.fill_masks import Order, check_order, check_row, first_block, first_masks, mask_probabilities
 from generate.prompts import denoisers_with_mode
 from objectives import Denoiser
 from objectives.prompting import FillMasks, FillResponse
@@ -70,7 +70,9 @@ class ExactMatch(Probe):
 
     def check(self, experiment):
         [denoiser, *_] = self.denoisers(experiment).values()
-        if self.order and not isinstance(denoiser.objective.prompting, FillMasks):
+        if isinstance(denoiser.objective.prompting, FillMasks):
+            check_order(denoiser.objective.prompting, self.order)
+        elif self.order:
             raise ConfigError(f"--order={self.order} has no effect on {denoiser.name}, which writes answers: remove it")
 
     def denoisers(self, experiment):

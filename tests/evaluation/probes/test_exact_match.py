@@ -18,6 +18,7 @@ from evaluation.scorer import LanguageModel, Scores
 from experiment.experiment import make_experiment
 from generate.prompts import make_prompt
 from generate.sampling import Request, Sampling, generate_answers
+from generate.texts import Options, read_texts
 from run.corpus import open_corpora
 from run.restore import language_model, reading_mesh
 from studies.measures import make_measure
@@ -192,6 +193,16 @@ def test_every_family_of_objectives_is_scored(config, model_of):
     assert ("order" in found) == (FAMILIES[config] == "encoder_only" or config in ("teacherless", "block_diffusion"))
     assert found.get("order", "margin") == ("once" if config == "teacherless" else "margin")
     assert found["denoiser"] == {"ul2": "s"}.get(config, found["denoiser"])
+
+
+def test_a_model_of_all_masks_at_once_has_no_other_order(model_of):
+    """Neither in the probe nor in generation: it never read a token that was filled in."""
+    model, _ = model_of("teacherless", FAMILIES["teacherless"], "mqar:pairs=2,queries=2,train_size=20,test_size=9")
+    with pytest.raises(ConfigError, match=r"--order=margin fills in some masks before others.*set --order=once"):
+        check_probe(ExactMatch(order="margin"), model.experiment)
+    check_probe(ExactMatch(order="once"), model.experiment)
+    with pytest.raises(ConfigError, match="--order=random fills in some masks before others"):
+        read_texts(model.experiment, [("ab[MASK]", "--prompt")], Options(order="random"))
 
 
 def test_the_command_prints_one_line(cache, tmp_path, monkeypatch, capsys):
