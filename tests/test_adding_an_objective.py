@@ -1,5 +1,6 @@
 """The toy objectives that docs/adding_an_objective.md prints pass the tests of every objective."""
 
+import dataclasses
 import os
 import pathlib
 import re
@@ -12,11 +13,13 @@ import numpy as np
 import pytest
 
 import objectives
+from configs import mlm, span_corruption
+from configs.sizes import DIAL
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from objectives.algebra.noise import valid_positions
 from tests import test_table
-from tests.table import small_config
+from tests.table import presets_of, small_config
 
 ROOT = pathlib.Path(__file__).parent.parent
 GUIDE = (ROOT / "docs" / "adding_an_objective.md").read_text()
@@ -41,8 +44,8 @@ def toy():
         del sys.modules[name]
 
 
-def test_the_guide_prints_three_files(toy):
-    assert list(FILES) == ["objectives/every_nth.py", "configs/every_nth.py", "objectives/every_nth_in_place.py"]
+def test_the_guide_prints_an_objective_and_a_config_of_each_kind():
+    assert list(FILES) == [f"{room}/{name}.py" for name in TOYS for room in ("objectives", "configs")]
 
 
 OF_EVERY_OBJECTIVE = [
@@ -94,6 +97,53 @@ def test_a_token_sees_those_whose_attention_order_is_at_most_its_own_as_the_guid
             np.testing.assert_array_equal(differs, order[place] <= order, err_msg=f"{row}, token {place}")
 
 
+OF_EVERY_CASE = [
+    test_table.test_batches_are_valid_and_score_no_more_positions_than_their_bound,
+    test_table.test_steps_on_one_batch_lower_its_loss_and_change_every_parameter,
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"), [("every_nth", "encoder_decoder"), ("every_nth_in_place", "encoder_only")]
+)
+@pytest.mark.parametrize("test", OF_EVERY_CASE, ids=lambda test: test.__name__)
+def test_the_toy_config_passes_the_tests_of_batches_and_steps(toy, test, name, architecture):
+    test(name=name, architecture=architecture)
+
+
+@pytest.mark.parametrize("most", [13, 40])
+def test_an_encoder_that_computes_more_logits_than_its_objective_allows_fails(toy, monkeypatch, most):
+    """So the test of batches can fail for objectives that it does not list."""
+    experiment = test_table.experiment_of("every_nth_in_place", "encoder_only")
+    assert (experiment.learner.num_logits(40), test_table.own_logits(experiment)) == (10, 10)
+    setup = dataclasses.replace(experiment.learner.setup, most_scored=most)
+    loose = dataclasses.replace(experiment, learner=dataclasses.replace(experiment.learner, setup=setup))
+    monkeypatch.setattr(test_table, "experiment_of", lambda *_: loose)
+    with pytest.raises(AssertionError):
+        test_table.test_batches_are_valid_and_score_no_more_positions_than_their_bound(
+            name="every_nth_in_place", architecture="encoder_only"
+        )
+
+
+@pytest.mark.parametrize(("name", "like"), [("every_nth", span_corruption), ("every_nth_in_place", mlm)])
+@pytest.mark.parametrize("preset", DIAL)
+def test_a_small_toy_config_has_the_steps_and_rows_of_a_small_config_here(toy, name, like, preset):
+    config, expected = toy[f"configs.{name}"].get_config(preset), like.get_config(preset)
+    assert config.train.to_dict() == expected.train.to_dict()
+    assert config.optimizer.to_dict() == expected.optimizer.to_dict()
+    assert config.model.to_dict() == expected.model.to_dict()
+    assert config.data.inputs_length == expected.data.inputs_length
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_the_docstring_of_a_toy_config_lists_its_presets_and_all_are_valid(toy, name):
+    [listed] = re.findall(r"^Presets: (.*)\.$", toy[f"configs.{name}"].__doc__, re.MULTILINE)
+    presets = presets_of(name)
+    assert re.sub(r" \([^)]*\)", "", listed).split(", ") == [*presets]
+    for preset in presets:
+        test_table.test_every_preset_of_every_config_is_valid(name, preset)
+
+
 @pytest.mark.slow
 def test_the_guides_check_passes_in_a_clone_that_follows_it(tmp_path):
     clone = tmp_path / "clone"
@@ -101,8 +151,10 @@ def test_the_guides_check_passes_in_a_clone_that_follows_it(tmp_path):
     for path, source in FILES.items():
         (clone / path).write_text(source)
     table = clone / "objectives" / "__init__.py"
-    changed = re.sub(r"^(OBJECTIVES\b.*\{)$", r'\1\n    "every_nth": EveryNth,', table.read_text(), flags=re.MULTILINE)
-    table.write_text("from objectives.every_nth import EveryNth\n" + changed)
+    entries = "".join(f'\n    "{name}": {cls},' for name, cls in TOYS.items())
+    changed = re.sub(r"^(OBJECTIVES\b.*\{)$", rf"\1{entries}", table.read_text(), flags=re.MULTILINE)
+    imports = "".join(f"from objectives.{name} import {cls}\n" for name, cls in TOYS.items())
+    table.write_text(imports + changed)
     [command] = re.findall(r"^    (pytest .*every_nth)", GUIDE, re.MULTILINE)
     environment = os.environ | {"PYTHONPATH": str(clone)}
     run = subprocess.run([sys.executable, "-m", *command.split()], cwd=clone, env=environment, capture_output=True)

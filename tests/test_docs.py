@@ -20,7 +20,7 @@ def test_links_lead_to_files(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_and_configs_exist(page):
     text = page.read_text()
-    own = {"every_nth"}  # the config that the guide writes
+    own = {"every_nth", "every_nth_in_place"}  # the configs that the guide writes
     for module in set(re.findall(r"python -m ([\w.]+[\w])", text)):
         if module not in ("benchmarks.NAME", "train.NAME"):
             assert importlib.util.find_spec(module), module
