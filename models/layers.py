@@ -211,11 +211,11 @@ def rematerialized(config: ModelConfig, body: Callable) -> Callable:
       full: only a layer's inputs are saved, and its forward pass runs twice;
       auto: as none. It is for models that are not trained; a train step has one of the others.
 
-    Values and gradients are the same. `prevent_cse` is not needed inside a scan.
+    Values and gradients are the same. `prevent_cse` is not needed inside a scan that remains a loop.
     """
     if config.remat in ("auto", "none"):
         return body
-    return jax.checkpoint(body, policy=_POLICIES[config.remat], prevent_cse=False)
+    return jax.checkpoint(body, policy=_POLICIES[config.remat], prevent_cse=config.scan_unroll > 1)
 
 
 def linear_maps(x: Array, *maps: Linear) -> list[Array]:

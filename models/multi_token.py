@@ -54,9 +54,8 @@ class IndependentHeads(nnx.Module):
             params, key = scanned
             return None, nnx.merge(graphdef, params)(trunk_BxLxD, context, dropout_key=key)[0]
 
-        _, further_NxBxLxD = jax.lax.scan(
-            rematerialized(self.config, head), None, (layers, layer_keys(heads_key, self.num_heads))
-        )
+        body, scanned = rematerialized(self.config, head), (layers, layer_keys(heads_key, self.num_heads))
+        _, further_NxBxLxD = jax.lax.scan(body, None, scanned, unroll=self.config.scan_unroll)
         x_NxBxLxD = jnp.concatenate([next_BxLxD[None], further_NxBxLxD])
         if self.config.norm_position == "pre":
             keys = layer_keys(final_key, 1 + self.num_heads)
@@ -127,7 +126,8 @@ class SequentialHeads(nnx.Module):
             return x_BxLxD, x_BxLxD
 
         scanned = layers, tokens_NxBxL, positions_NxBxL, layer_keys(heads_key, self.num_heads)
-        _, further_NxBxLxD = jax.lax.scan(rematerialized(transformer.config, head), hidden_BxLxD, scanned)
+        body, unroll = rematerialized(transformer.config, head), transformer.config.scan_unroll
+        _, further_NxBxLxD = jax.lax.scan(body, hidden_BxLxD, scanned, unroll=unroll)
         return jnp.concatenate([hidden_BxLxD[None], further_NxBxLxD])
 
 
@@ -161,4 +161,5 @@ def _last_layer_input_and_output(
         return (x, nnx.merge(graphdef, params)(x, own, dropout_key=key)[0]), None
 
     scanned = layers, layer_keys(dropout_key, stack.config.num_layers), stack.layer_numbers
-    return jax.lax.scan(rematerialized(stack.config, body), (x_BxLxD, x_BxLxD), scanned)[0]
+    unroll = stack.config.scan_unroll
+    return jax.lax.scan(rematerialized(stack.config, body), (x_BxLxD, x_BxLxD), scanned, unroll=unroll)[0]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -103,6 +104,15 @@ def test_a_heads_states_depend_on_exactly_the_right_tokens(kind, config):
         expected = (segments[t] == segments[j]) & (j <= t + (k if kind == "sequential" else 0))
         expected = np.where(segments[t] == 0, t == j, expected)  # padding depends on itself alone
         np.testing.assert_array_equal(depends[k], expected, err_msg=f"head {k}")
+
+
+@pytest.mark.parametrize("kind", ["independent", "sequential"])
+def test_scan_unroll_is_of_the_heads_too(kind):
+    config = dataclasses.replace(ROPE, scan_unroll=3)
+    tokens = jax.ShapeDtypeStruct((NUM_HEADS, *BATCH["decoder_positions"].shape), jnp.int32)
+    shapes = transformer_params(ROPE), head_shapes(config, kind), tokens, tokens, None
+    loops = re.findall(r"unroll=(\d+)", str(run.trace(config, kind, *shapes).jaxpr))
+    assert set(loops) == {"3"}
 
 
 @pytest.mark.parametrize("config", [RELATIVE, POST_NORM], ids=["relative", "learned, post-norm"])

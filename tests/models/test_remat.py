@@ -44,6 +44,19 @@ def test_remat_does_not_change_gradients(remat):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), found, expected)
 
 
+def test_layers_that_are_no_loop_are_computed_twice_too():
+    """XLA merges the two computations of a layer where nothing keeps them apart."""
+    two = SIZES | {"num_layers": 2, "scan_unroll": 2}
+    shapes = jax.eval_shape(lambda: params(config(**two)))
+
+    def products(remat):
+        model = config(**two, remat=remat)
+        gradient = jax.grad(lambda params: apply(model, params, BATCH).sum())
+        return jax.jit(gradient).lower(shapes).compile().as_text().count(" dot(")
+
+    assert products("full") >= products("none") + 2 * 5  # of two layers, all but the last
+
+
 def test_full_saves_less_than_dots_and_dots_less_than_none():
     none, dots, full = map(bytes_saved, ("none", "dots", "full"))
     assert full < dots < none and full < none / 2
