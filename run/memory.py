@@ -52,9 +52,9 @@ class Machine(NamedTuple):
 
 def this_machine() -> Machine:
     """Returns the machine of this run. JAX takes a share of a GPU's memory: XLA_PYTHON_CLIENT_MEM_FRACTION."""
-    device = jax.local_devices()[0]
-    limit = (device.memory_stats() or {}).get("bytes_limit")
-    return Machine(device.device_kind, platform_of(device), jax.device_count(), limit)
+    device, *others = jax.local_devices()
+    limits = [(each.memory_stats() or {}).get("bytes_limit") for each in (device, *others)]
+    return Machine(device.device_kind, platform_of(device), jax.device_count(), None if None in limits else min(limits))
 
 
 def resolve_memory(experiment: Experiment, machine: Machine, *, saved: Mapping[str, Any] | None = None) -> Experiment:
@@ -107,12 +107,16 @@ def _first_that_fits(experiment: Experiment, machine: Machine, mesh: AbstractMes
             arrays = fixed + gradients * (1 if steps == 1 else 2)
             sizes = f"about {(arrays + activations / steps) / GIB:.1f} of {machine.usable_bytes / GIB:.1f} GiB"
             chosen = _with_choice(experiment, remat, steps, f"chosen for {machine.name}: {sizes}")
-            if arrays + activations / steps / _ACCURACY <= machine.usable_bytes:
+            if (most := arrays + activations / steps / _ACCURACY) <= machine.usable_bytes:
                 return chosen
+    remat, steps = experiment.model.remat, experiment.train.grad_accum_steps
+    given, remedy = (f" with train.grad_accum_steps={steps}", "set it to 0, ") if steps else ("", "")
+    if remat != "auto":
+        given, remedy = f" with model.remat={remat!r}", "set it to 'auto', "
     warning = (
-        f"a device may not have the memory for this run ({chosen.chosen}, the least that model.remat and "
-        "train.grad_accum_steps can do): split the state over more devices (mesh.fsdp) or use a smaller model; "
-        "python -m train.plan prints the memory that a change needs"
+        f"a device may not have the memory for this run ({chosen.chosen}, and up to {most / GIB:.1f} GiB once "
+        f"compiled, the least that can be chosen{given}): {remedy}split the state over more devices (mesh.fsdp) or use "
+        "a smaller model; python -m train.plan prints the memory that a change needs"
     )
     return dataclasses.replace(chosen, warnings=(*experiment.warnings, warning))
 

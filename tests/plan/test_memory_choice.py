@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import re
 from types import SimpleNamespace
 
 import jax
@@ -88,6 +89,19 @@ def test_where_nothing_fits_the_least_memory_is_chosen_with_a_warning(needed):
     assert choice_of(resolved) == min(needed, key=needed.get)
     assert "a device may not have the memory for this run" in resolved.warnings[-1]
     assert "python -m train.plan" in resolved.warnings[-1]
+    assert re.search(
+        r"and up to \d+\.\d GiB once compiled, the least that can be chosen\): split", resolved.warnings[-1]
+    )
+
+
+def test_the_warning_names_a_field_that_the_config_sets():
+    """The bound that does not fit is larger than the estimate, which may itself be below the memory."""
+    for fields, message in {
+        ("model__remat", "none"): "chosen with model.remat='none'): set it to 'auto', split the state",
+        ("train__grad_accum_steps", 2): "chosen with train.grad_accum_steps=2): set it to 0, split the state",
+    }.items():
+        resolved = resolve_memory(make_experiment(fields_of(**dict([fields]))), machine(1000))
+        assert message in resolved.warnings[-1]
 
 
 def test_more_devices_and_a_larger_batch_change_the_choice(needed):
@@ -151,6 +165,9 @@ def test_this_machine_has_the_memory_that_jax_can_use(monkeypatch):
     gpu = SimpleNamespace(device_kind="NVIDIA L40S", platform="rocm", memory_stats=lambda: stats)
     monkeypatch.setattr(jax, "local_devices", lambda: [gpu])
     assert this_machine() == Machine("NVIDIA L40S", "rocm", jax.device_count(), 40 * 10**9)
+    smaller = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 8 * 10**9})
+    monkeypatch.setattr(jax, "local_devices", lambda: [gpu, smaller])
+    assert this_machine().usable_bytes == 8 * 10**9, "the same program runs on all devices"
     gpu.memory_stats = lambda: None
     assert this_machine().usable_bytes is None
 
