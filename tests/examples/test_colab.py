@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 
@@ -95,6 +96,22 @@ def test_a_notebook_without_an_address_stops_in_one_line(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match=r"^REPOSITORY is empty.*$") as error:
         run_here(tagged(notebook, "parameters"), tagged(notebook, "setup"))
     assert "\n" not in str(error.value)
+
+
+def test_the_setup_cell_can_run_again(tmp_path, monkeypatch):
+    """In the same folder after a restart of the runtime, and twice in one."""
+    (tmp_path / "origin").mkdir()
+    (tmp_path / "origin" / "setup.py").touch()
+    git = ["git", "-C", tmp_path / "origin", "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for arguments in (["init", "-q"], ["add", "setup.py"], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *arguments], check=True)
+    content, setup = tmp_path / "content", tagged(nbformat.read(NOTEBOOK, as_version=4), "setup").source
+    content.mkdir()
+    (tmp_path / "setup_cell.ipy").write_text(f"REPOSITORY = {os.fspath(tmp_path / 'origin')!r}\n{setup}\n{setup}\n")
+    command = [sys.executable, "-m", "IPython", "--colors=nocolor", "--HistoryManager.enabled=False"]
+    for _ in range(2):
+        subprocess.run([*command, tmp_path / "setup_cell.ipy"], cwd=content, check=True, timeout=120)
+    assert sorted(path.name for path in content.rglob("*") if ".git" not in path.parts) == ["cloze-clone", "setup.py"]
 
 
 def test_the_notebook_stops_if_pip_left_jax_on_the_cpu(tmp_path, monkeypatch):
