@@ -65,7 +65,7 @@ def main() -> None:
         seeds = there.study.seeds if seeds is None else seeds
         budget = budget or there.study.budget
         overrides = there.overrides | overrides
-    own_unit, study = study.budget.unit, with_changes(study, seeds=seeds, budget=budget)
+    study = with_changes(study, seeds=seeds, budget=budget)
     check_overrides(overrides, "the command line")
     if not _DRY_RUN.value:
         import_report_libraries()  # the report needs them, hours later
@@ -84,10 +84,7 @@ def main() -> None:
             check_trackers(variant.main.fields["train"]["trackers"])
         folder.begin(plan, overrides, mixed_code=_MIXED_CODE.value)
         stopped = not run_jobs(jobs, plan, folder)
-    arguments = [f"--study={_STUDY.value}", f"--out={folder.path}", f"--seeds={study.seeds}"]
-    arguments.append(f"--budget={study.budget.amount:g}")
-    if study.budget.unit != own_unit:
-        arguments.append(f"--budget_unit={study.budget.unit}")
+    arguments = [f"--study={_STUDY.value}", f"--out={folder.path}", f"--seeds={study.seeds}", *study.budget.flags]
     arguments += override_flags(overrides)
     arguments += ["--mixed_code"] * folder.study_file().mixed_code
     results = folder.results(plan, shlex.join(["python", "-m", "train.ablate", *arguments]), overrides)

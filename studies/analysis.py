@@ -126,7 +126,8 @@ class Measured:
         measured = {variant for variant, values in self.values.items() if values}
         if measured <= self.at_floor.keys():
             floors = " and ".join(dict.fromkeys(self.at_floor.values()))
-            return f"no variant is better than {floors}"
+            which = "no variant" if len(measured) == len(self.values) else "no variant that has been measured"
+            return f"{which} is better than {floors}"
         return f"the baseline `{self.baseline}` is no better than {self.at_floor[self.baseline]}"
 
 

@@ -145,8 +145,8 @@ def _command(there: StudyFile, out: str) -> str:
     study, files = there.study, sorted((_ROOT / "configs" / "studies").rglob("*.py"))
     found = [file for file in files if file.stem == study.name]
     file = found[0].relative_to(_ROOT).as_posix() if found else f"{study.name}.py"
-    flags = [f"--study={file}", f"--out={out}", f"--seeds={study.seeds}"]
-    flags += [f"--budget={study.budget.amount:g}", *override_flags(there.overrides)]
+    flags = [f"--study={file}", f"--out={out}", f"--seeds={study.seeds}", *study.budget.flags]
+    flags += override_flags(there.overrides)
     return shlex.join(["python", "-m", "train.ablate", *flags])
 
 

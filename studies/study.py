@@ -50,6 +50,11 @@ class Budget:
     unit: Literal["raw_tokens", "flops"]
     amount: float
 
+    @property
+    def flags(self) -> list[str]:
+        """The flags of train.ablate."""
+        return [f"--budget={self.amount:.15g}", f"--budget_unit={self.unit}"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Published:

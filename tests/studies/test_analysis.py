@@ -98,6 +98,10 @@ def test_of_a_baseline_at_a_floor_only_better_variants_are_said():
     assert kinds(measure) == {"good": "no test", "other": "no better than a floor"}
     [measure] = analyse(with_outcomes(make_results({"loss": VALUES}), floors={"loss": {"trigram": 1.0}}))
     assert measure.nothing_follows == "no variant is better than trigram"
+    results = with_outcomes(make_results({"loss": VALUES}), floors={"loss": {"trigram": 1.0}})
+    unfinished = [run for run in results.outcomes if run.variant == "base"]
+    [measure] = analyse(dataclasses.replace(results, outcomes=unfinished))
+    assert measure.nothing_follows == "no variant that has been measured is better than trigram"
 
 
 def test_no_pretraining_is_a_floor_of_fine_tuning():

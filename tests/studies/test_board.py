@@ -85,7 +85,7 @@ def test_tables_by_hand(folder, tmp_path, monkeypatch):
         "Which &lt;objective>? 9 of 9 runs are complete.",
         "Runs recorded: cpu x 1.",
         "python -m train.ablate --study=configs/studies/gym/retrieval.py --out=studies/gym_facts --seeds=3 "
-        "--budget=1e+06 '--config.data.path=my text'",
+        "--budget=1000000 --budget_unit=raw_tokens '--config.data.path=my text'",
         "--workdir=runs/roll_0",
         "![loss](board/gym_facts-loss.svg)",
         "](board.svg)",
