@@ -5,8 +5,9 @@
   majority class: the class of most training texts, for every held-out text.
   class frequencies: a class drawn for each text with the shares of the classes among the training texts.
 
-Held-out text is never counted. Objectives other than CLM and multi-token prediction have no floor of their own loss:
-n-gram models read from left to right, and cannot restore a text as a denoiser does.
+Held-out text is never counted. The loss of objectives that predict hidden tokens in place has the floor of the unigram
+model: a trigram model reads from left to right, and cannot restore a text as they do. Other objectives than these, CLM
+and multi-token prediction have no floor of their own loss, because their targets have tokens that no text has.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ from data.windows.windowing import make_reader
 from evaluation.scorer import text_tokens
 from experiment.experiment import Experiment
 from learners.classification import ClassificationLearner
-from objectives.losses.cross_entropy import target_side
+from learners.learner import TokenPredictionLearner
+from objectives.losses.cross_entropy import denominators, scored_tokens, target_side
 from run.compiled_run import bytes_of_tokens
 from run.corpus import Corpora
 from run.evaluation import DocumentSums
@@ -42,6 +44,10 @@ def heldout_floors(experiment: Experiment, corpora: Corpora) -> dict[str, Floors
         return _of_text(experiment, corpora)
     if isinstance(experiment.learner, ClassificationLearner):
         return _of_classes(experiment, corpora)
+    predicts_tokens = type(experiment.learner) is TokenPredictionLearner
+    read = [denoiser for denoiser in experiment.denoisers if denoiser.weight or denoiser.final_weight]
+    if predicts_tokens and all(denoiser.objective.in_place for denoiser in read):
+        return _of_hidden_tokens(experiment, corpora)
     return {}
 
 
@@ -137,6 +143,23 @@ def _of_text(experiment: Experiment, corpora: Corpora) -> dict[str, Floors]:
     return {
         metric: {name: metrics[name][metric] for name in NAMES} for metric in ("loss", "perplexity", "bits_per_byte")
     }
+
+
+def _of_hidden_tokens(experiment: Experiment, corpora: Corpora) -> dict[str, Floors]:
+    """Returns the floors of objectives whose targets are tokens of the text, with the weights of their losses."""
+    model = trigram_model(corpora.train_documents, experiment.vocab.eos)
+    heldout = experiment.heldout(corpora.heldout_documents)
+    total = DocumentSums(experiment, heldout, corpora.heldout_documents)
+    for n in range(heldout.batches.end):
+        batch, sums = heldout.batches[n], _zeros(heldout, "loss", "weight")
+        targets, weights, groups = scored_tokens(batch)
+        is_scored = weights > 0
+        nats = -np.log(model.unigram_probability(targets[is_scored]))
+        np.add.at(sums["loss_sum_by_group"], groups[is_scored], weights[is_scored] * nats)
+        np.add.at(sums["weight_sum_by_group"], groups, denominators(batch))
+        total.add(n, sums)
+    metrics = total.metrics({})
+    return {metric: {"unigram": metrics[metric]} for metric in ("loss", "perplexity")}
 
 
 def _of_classes(experiment: Experiment, corpora: Corpora) -> dict[str, Floors]:

@@ -219,7 +219,29 @@ def test_a_long_text_counts_as_often_as_the_accuracy_counts_it(tmp_path):
     assert heldout_floors(experiment, run.corpora)["accuracy"] == {"majority class": 0.75}
 
 
-@pytest.mark.parametrize(("name", "architecture"), [("mlm", "encoder_only"), ("fim", "decoder_only")])
+@pytest.mark.parametrize(("name", "architecture"), [("mlm", "encoder_only"), ("hybrid:mntp", "decoder_only")])
+def test_the_floor_of_hidden_tokens_is_of_the_scored_positions(modules, name, architecture):
+    """The loss of an evaluation whose model predicts each token with its frequency among the training tokens."""
+    experiment, corpora = modules(name, architecture)
+    counts, documents = np.zeros(len(corpora.each[0].store.unigram_counts)), corpora.train_documents
+    for i in range(len(documents)):
+        counts += np.bincount([*documents.tokens(i), EOS], minlength=len(counts))
+    probabilities = (counts + 1) / (counts + 1).sum()
+    heldout, side = experiment.heldout(corpora.heldout_documents), architecture.partition("_")[0]
+    loss = weight = 0.0
+    for n in range(heldout.batches.end):
+        batch = heldout.batches[n]
+        weights, targets = batch[f"{side}_loss_weights"], batch[f"{side}_target_tokens"]
+        loss -= (weights * np.log(probabilities[np.where(weights > 0, targets, EOS)])).sum()
+        weight += batch.get(f"{side}_loss_denominators", weights).sum()
+    floors = heldout_floors(experiment, corpora)
+    assert set(floors) == {"loss", "perplexity"} and floors["loss"]["unigram"] == pytest.approx(loss / weight)
+    assert 2 < loss / weight < 5 and printed_floors(experiment, corpora) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"), [("span_corruption", "encoder_decoder"), ("sop", "encoder_only"), ("fim", "decoder_only")]
+)
 def test_other_objectives_have_no_floor_in_their_own_loss(modules, name, architecture):
     experiment, corpora = modules(name, architecture)
     assert heldout_floors(experiment, corpora) == {} == printed_floors(experiment, corpora)
