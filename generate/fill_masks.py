@@ -74,7 +74,10 @@ def read_masked_prompt(
         ids = np.concatenate([ids, np.full(max_tokens, vocab.mask, np.int32)])
     if vocab.mask not in ids:
         mask = vocab.names()[vocab.mask]
-        raise ConfigError(f"{where} has no {mask}, and this run's model fills in masks: write {mask} for each token")
+        raise ConfigError(
+            f"{where} has no {mask}, and this run's model fills in masks: write {mask} for each token, or add "
+            "--max_tokens=N, which appends N masks"
+        )
     check_row(experiment, ids, where)
     return ids
 

@@ -135,13 +135,13 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
         said.append(f"With {results.study.seeds} seeds no means are tested: a test needs {MIN_SEEDS}.")
     elif results.study.seeds < _USUAL_SEEDS:
         said.append(
-            f"With {results.study.seeds} seeds, more than one in twenty studies without an effect has a verdict where "
-            "the variants' spreads differ: docs/studies.md."
+            f"With {results.study.seeds} seeds a study without any effect has a verdict more often than once in twenty "
+            "times if the variants' spreads differ: docs/studies.md."
         )
     kinds = [measure.kind(pair) for measure in compared for pair in measure.to_baseline.values()]
     found = sum(kind in ("better", "worse") for kind in kinds)
     tested = found + kinds.count("no significant difference")
-    if len(useless) < len(compared) or not compared:
+    if tested and (len(useless) < len(compared) or not compared):
         families = count_families(results)
         word = "family" if families == 1 else "families"
         said.append(
@@ -212,10 +212,11 @@ def _order_row(order: Order) -> list[str]:
 def variant_row(name: str, results: Results) -> list[str]:
     """Returns how a variant trains, and the means over its runs."""
     study, runs = results.study, results.of(name)
-    totals = [
-        large(statistics.fmean(getattr(run, total) for run in runs)) if runs else NONE
-        for total in ("num_params", "steps", "raw_tokens", "flops")
-    ]
+    totals = [NONE] * 4
+    if runs:
+        names = ("num_params", "steps", "raw_tokens", "flops")
+        params, steps, tokens, flops = (statistics.fmean(getattr(run, total) for run in runs) for total in names)
+        totals = [large(params), f"{steps:,.0f}", large(tokens), large(flops)]
     return [f"`{name}`", f"`{study.config_of(name)}`", text(_difference(study.variants[name])), *totals]
 
 

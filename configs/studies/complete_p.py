@@ -1,9 +1,11 @@
-"""Does CompleteP have one best learning rate at two depths, where the standard parameterization has two?
+"""Does CompleteP have one best learning rate at two depths?
 
     python -m train.ablate --study=configs/studies/complete_p.py --out=studies/complete_p
 
-Causal language models of width 64, of 2 and of 16 layers, with AdamW, each tried at five learning rates. CompleteP's
-base is the smaller model, of which both parameterizations are the same: standard_2.
+Causal language models of width 64, of 2 and of 16 layers, with AdamW, each tried at six learning rates. CompleteP's
+base is the smaller model, of which both parameterizations are the same: standard_2. Gradients are not clipped, because
+the norms of the two parameterizations differ. Batches are small, for many updates: the best rate of few updates is the
+one that learns fastest at first.
 
   loss    held-out loss of the next token
 
@@ -29,10 +31,16 @@ def get_study():
             "standard_16": variant(deep),
             "complete_p_16": variant(deep | _COMPLETE),
         },
-        budget=raw_tokens(600_000),
+        budget=raw_tokens(300_000),
         measures={"loss": heldout_loss()},
         overrides=common.SHORT_RUNS
-        | {"model.initializer": "t5", "optimizer.name": "adamw", "optimizer.warmup_steps": 20},
-        sweep={"optimizer.learning_rate": (1e-3, 2e-3, 4e-3, 8e-3, 16e-3)},
+        | {
+            "model.initializer": "t5",
+            "optimizer.name": "adamw",
+            "optimizer.warmup_steps": 60,
+            "optimizer.clip_norm": 0.0,
+            "train.batch_size": 2,
+        },
+        sweep={"optimizer.learning_rate": (1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3)},
         seeds=3,
     )

@@ -162,11 +162,14 @@ def test_threads_that_wait_forever_do_not_keep_a_failed_command():
     assert process.communicate(timeout=60) == (b"", b"error: a reason\n") and process.returncode == 1
 
 
-@pytest.mark.parametrize("flush", [True, False])
-def test_a_command_whose_reader_ends_first_ends_quietly(flush):
-    process = command(
-        f"import sys\ndef main():\n    sys.stdin.read()\n    print('a line', flush={flush})", stdin=subprocess.PIPE
-    )
+@pytest.mark.parametrize(
+    "write",
+    ["print('a line', flush=True)", "print('a line')", "show.__main__._Console().print('a line')"],
+    ids=["flushed", "print", "show"],
+)
+def test_a_command_whose_reader_ends_first_ends_quietly(write):
+    imports = "sys, show.__main__" if "show" in write else "sys"
+    process = command(f"import {imports}\ndef main():\n    sys.stdin.read()\n    {write}", stdin=subprocess.PIPE)
     process.stdout.close()
     process.stdin.close()
     assert process.stderr.read() == b"" and process.wait() == 141
