@@ -45,8 +45,7 @@ def heldout_floors(experiment: Experiment, corpora: Corpora) -> dict[str, Floors
     if isinstance(experiment.learner, ClassificationLearner):
         return _of_classes(experiment, corpora)
     predicts_tokens = type(experiment.learner) is TokenPredictionLearner
-    read = [denoiser for denoiser in experiment.denoisers if denoiser.weight or denoiser.final_weight]
-    if predicts_tokens and all(denoiser.objective.in_place for denoiser in read):
+    if predicts_tokens and all(denoiser.objective.in_place for denoiser in experiment.denoisers):
         return _of_hidden_tokens(experiment, corpora)
     return {}
 

@@ -156,11 +156,11 @@ class Experiment:
 
     @property
     def byte_metric(self) -> str:
-        """The name of the bits of loss per byte (Objective.byte_metric); "" if the denoisers with a weight share none.
+        """The name of the bits of loss per byte (Objective.byte_metric); "" if the denoisers do not share one.
 
-        Several objectives share none: a mean of CLM's bits and of diffusion's bound is neither.
+        Denoisers of several objectives share none: a mean of CLM's bits and of diffusion's bound is neither.
         """
-        found = {(type(d.objective), d.objective.byte_metric) for d in self.denoisers if d.weight or d.final_weight}
+        found = {(type(denoiser.objective), denoiser.objective.byte_metric) for denoiser in self.denoisers}
         return found.pop()[1] if len(found) == 1 else ""
 
     @property

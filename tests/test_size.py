@@ -29,7 +29,7 @@ CODE = {
     "configs": 2_364,
     "contract": 405,
     "data": 4_534,
-    "evaluation": 1_910,
+    "evaluation": 1_909,
     "experiment": 1_096,
     "files": 331,
     "generate": 1_003,
