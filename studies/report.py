@@ -182,10 +182,10 @@ def _joint_questions(results: Results) -> list[str]:
             who = f"{_listed([f'`{name}`' for name in joint])} differ{'s' * (len(joint) == 1)} from `{study.baseline}`"
         said.append(f"{who} in {_listed(names)}, and a difference is of all these together.")
     complete, sizes = [runs for name in study.variants if (runs := results.of(name))], []
-    for total, word, number in (("num_params", "parameters", large), ("steps", "updates", "{:,.0f}".format)):
+    for total, word, described in (("num_params", "parameters", large), ("steps", "updates", "{:,.0f}".format)):
         means = [statistics.fmean(getattr(run, total) for run in runs) for runs in complete]
         if means and max(means) > _SIMILAR * min(means):
-            sizes.append(f"{number(min(means))} to {number(max(means))} {word}")
+            sizes.append(f"{described(min(means))} to {described(max(means))} {word}")
     return said + [f"They have {' and '.join(sizes)}."] * bool(sizes)
 
 

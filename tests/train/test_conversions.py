@@ -67,10 +67,10 @@ def test_a_decoder_becomes_a_masked_model_with_the_decoders_logits_in_causal_row
     run, params, lines = started(corpus, tmp_path, name, "decoder_only")
     jax.tree.map(np.testing.assert_array_equal, params, saved)
     count = sum(leaf.size for leaf in jax.tree.leaves(saved))
-    elsewhere = " converted  a token is predicted at its own position, and in that run where the token before it is read"
+    place = "at its own position, and in that run where the token before it is read"
     assert lines[1:] == [
         " converted  that decoder is causal, and here attention to later tokens is open from the first step",
-        *[elsewhere] * (name == "mlm"),
+        *[f" converted  a token is predicted {place}"] * (name == "mlm"),
         f"    copied  {count:,} parameters in {len(jax.tree.leaves(saved))} arrays",
     ]
     assert run.experiment.model.has_prefix and not there.model.has_prefix
