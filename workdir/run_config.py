@@ -57,6 +57,7 @@ IMPORTED_FILE = "imported.json"
 
 ADDED = ("corpus", "code", "teacher")  # sections of config.json that no config has
 _SECTIONS = ("data", "objective", "model", "loss", "optimizer", "train", "mesh")
+_MOST_NAMED = 10  # fields of an error; a run of another objective differs in a hundred
 _ABSENT = object()
 
 
@@ -118,7 +119,8 @@ def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list
 
     Each change is a line "field: old -> new".
 
-    Raises ConfigError if fields outside MAY_CHANGE differ or are in only one config. The error names all such fields.
+    Raises ConfigError if fields outside MAY_CHANGE differ or are in only one config. The error names the objective
+    first, and up to _MOST_NAMED fields.
     """
     old, new = flatten(saved), flatten(current)
     changed = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
@@ -127,8 +129,11 @@ def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list
     lines = {name: f"{field}: {_text(old, name)} -> {_text(new, name)}" for name, field in fields.items()}
     forbidden = [lines[name] for name in changed if not _may_change(name)]
     if forbidden:
+        named = sorted(forbidden, key=lambda line: not line.startswith("objective.name:"))[:_MOST_NAMED]
+        if others := len(forbidden) - len(named):
+            named.append(f"and {others} more fields")
         raise ConfigError(
-            f"the workdir contains a run with another config ({'; '.join(forbidden)}): "
+            f"the workdir contains a run with another config ({'; '.join(named)}): "
             "set these fields back, or choose another --workdir"
         )
     return list(lines.values())

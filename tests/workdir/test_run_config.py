@@ -86,3 +86,11 @@ def test_a_folder_that_is_not_a_workdir_is_named(tmp_path):
     (tmp_path / "config.json").write_text('{"seed": ')
     with pytest.raises(ConfigError, match=r"config.json cannot be read"):
         read_config(tmp_path)
+
+
+def test_of_many_fields_the_objective_and_nine_others_are_named():
+    other = changed(objective__name="mlm", **{f"data__new_{k:02}": k for k in range(20)})
+    with pytest.raises(ConfigError, match=r'another config \(objective.name: "clm" -> "mlm"; data.new_00.*') as error:
+        check_same_run(CONFIG, other)
+    assert "data.new_08" in str(error.value) and "data.new_09" not in str(error.value)
+    assert "; and 11 more fields): set these fields back, or choose another --workdir" in str(error.value)
