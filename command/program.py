@@ -63,10 +63,17 @@ def run_program(main: Callable[[], None], *, memory_remedy: str = "") -> None:
     except BaseException as error:
         message, status = _describe_end(error, memory_remedy)
         if message is None:  # SystemExit, or an error in the program
+            _check_rich(error)
             raise
         _end(message, status)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _check_rich(error: BaseException) -> None:
+    """Ends the program if its reader has ended, where rich has seen this and would end the program with status 1."""
+    if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
+        sys.exit(128 + signal.SIGPIPE)
 
 
 def _describe_end(error: BaseException, memory_remedy: str) -> tuple[str | None, int]:

@@ -102,6 +102,11 @@ def _origin_of_folder(path: str, where: str) -> Origin:
     return Origin(where, "folder", *parts, lambda mesh: (found.load(mesh), None), frozenset({found.model.has_decoder}))
 
 
+def place_of(shifted: frozenset[bool]) -> str:
+    """Returns in words where a model predicts a token. shifted: as in Origin; of both places, the second."""
+    return "where the token before it is read" if True in shifted else "at its own position"
+
+
 def shifted_targets(experiment: Experiment) -> frozenset[bool]:
     """Returns, of the objectives of a run, whether each predicts a token where the token before it is read."""
     objectives = [denoiser.objective for denoiser in experiment.denoisers]

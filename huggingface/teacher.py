@@ -12,7 +12,7 @@ from contract.errors import ConfigError
 from experiment.experiment import Experiment, check_places
 from experiment.positions import check_max_length
 from huggingface.importing import errors_naming
-from huggingface.origin import Origin, fields_as_there, match_decoder_starts, open_teacher, shifted_targets
+from huggingface.origin import Origin, fields_as_there, match_decoder_starts, open_teacher, place_of, shifted_targets
 from huggingface.vocabulary import describe_differences, token_texts
 from models.config import ModelConfig
 from models.flops import hidden_flops, logits_flops, scored_length
@@ -121,11 +121,9 @@ def _check_rows(experiment: Experiment, model: ModelConfig, origin: Origin) -> l
         )
     shifted = shifted_targets(experiment)
     if not shifted <= origin.shifted:
-        own, before = "at its own position", "where the token before it is read"
-        there, needed = (own, before) if True not in origin.shifted else (before, own)
         raise ConfigError(
-            f"{where}: that {origin.kind} predicts a token {there}, and here it is predicted {needed}: choose "
-            "a teacher whose objective predicts tokens there"
+            f"{where}: that {origin.kind} predicts a token {place_of(origin.shifted)}, and here it is predicted "
+            f"{place_of(shifted - origin.shifted)}: choose a teacher whose objective predicts tokens there"
         )
     if here.target_positions and not model.target_positions:
         raise ConfigError(

@@ -59,17 +59,12 @@ def main() -> None:
         page = open_page(experiment, title=_title(), num_examples=_NUM_EXAMPLES.value)
     else:
         page = _page_of_text(experiment, _TEXT.value)
-    console = _Console(**AS_WRITTEN)
+    console = Console(**AS_WRITTEN)
     print_page(page, console)
     for flag, render in outputs:
         with writing(flag.value, f"--{flag.name}") as file:
             file.write(render(page))
         console.print(f"\nwritten to {os.path.abspath(flag.value)}", soft_wrap=True)
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # of which command/program.py makes the exit status; rich would end with 1
 
 
 def _page_of_text(experiment: Experiment, text: str) -> Page:

@@ -141,7 +141,7 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
     kinds = [measure.kind(pair) for measure in compared for pair in measure.to_baseline.values()]
     found = sum(kind in ("better", "worse") for kind in kinds)
     tested = found + kinds.count("no significant difference")
-    if tested and (len(useless) < len(compared) or not compared):
+    if tested and len(useless) < len(compared):
         families = count_families(results)
         word = "family" if families == 1 else "families"
         said.append(

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
-from huggingface.origin import Origin, fields_as_there, match_decoder_starts, open_origin, shifted_targets
+from huggingface.origin import Origin, fields_as_there, match_decoder_starts, open_origin, place_of, shifted_targets
 from huggingface.vocabulary import (
     SharedTokens,
     describe_differences,
@@ -175,10 +175,10 @@ def plan_start(origin: Origin, experiment: Experiment) -> Plan:
             slices[name] = (axis, np.arange(length), np.arange(length) % positions)
     slices |= {name: (0, np.arange(len(layers)), layers) for name in repeated}
     conversions = describe_conversions(origin.model, model, experiment.data.attention_annealing_steps)
-    if experiment.denoisers[0].objective.prompting is not None and not shifted_targets(experiment) & origin.shifted:
-        places = ["at its own position", "where the token before it is read"]
-        own, other = reversed(places) if True in shifted_targets(experiment) else places
-        conversions.append(f"a token is predicted {own}, and in that {origin.kind} {other}")
+    shifted = shifted_targets(experiment)
+    if experiment.denoisers[0].objective.prompting is not None and not shifted & origin.shifted:
+        elsewhere = f"in that {origin.kind} {place_of(origin.shifted)}"
+        conversions.append(f"a token is predicted {place_of(shifted)}, and {elsewhere}")
     return Plan(names, slices, tuple(conversions), tuple(notes))
 
 

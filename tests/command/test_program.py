@@ -164,11 +164,11 @@ def test_threads_that_wait_forever_do_not_keep_a_failed_command():
 
 @pytest.mark.parametrize(
     "write",
-    ["print('a line', flush=True)", "print('a line')", "show.__main__._Console().print('a line')"],
-    ids=["flushed", "print", "show"],
+    ["print('a line', flush=True)", "print('a line')", "rich.console.Console().print('a line')"],
+    ids=["flushed", "print", "rich"],
 )
 def test_a_command_whose_reader_ends_first_ends_quietly(write):
-    imports = "sys, show.__main__" if "show" in write else "sys"
+    imports = "sys, rich.console" if "rich" in write else "sys"
     process = command(f"import {imports}\ndef main():\n    sys.stdin.read()\n    {write}", stdin=subprocess.PIPE)
     process.stdout.close()
     process.stdin.close()

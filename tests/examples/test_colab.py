@@ -98,7 +98,7 @@ def test_a_notebook_without_an_address_stops_in_one_line(tmp_path, monkeypatch):
     assert "\n" not in str(error.value)
 
 
-def test_the_setup_cell_can_run_again(tmp_path, monkeypatch):
+def test_the_setup_cell_can_run_again(tmp_path):
     """In the same folder after a restart of the runtime, and twice in one."""
     (tmp_path / "origin").mkdir()
     (tmp_path / "origin" / "setup.py").touch()
