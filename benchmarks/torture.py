@@ -69,7 +69,8 @@ class Trial:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         programs = {"JAX_COMPILATION_CACHE_DIR": str(self.folder.with_name("compiled"))}
-        environment = os.environ | programs | {"JAX_PLATFORMS": self.platforms, "PYTHONPATH": str(ROOT)}
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        environment = os.environ | programs | {"JAX_PLATFORMS": self.platforms, "PYTHONPATH": path}
         if self.platforms != "cpu":  # GPUs otherwise add some gradients in any order
             options = f"{environment.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true"
             environment["XLA_FLAGS"] = options.strip()

@@ -46,7 +46,7 @@ class ModelConfig:
     dropout_rate: Annotated[float, "[0, 1)"]
     dropout_broadcast_positions: bool
     remat: Literal["auto", "none", "dots", "full"]
-    scan_unroll: Annotated[int, "[1, 10000]"]
+    scan_unroll: Annotated[int, "[0, 10000]"]
     attention: Literal["auto", "xla", "cudnn", "splash", "flash"]
 
     target_positions: bool = False  # whether each position also has the position of its target (sigma-GPT)

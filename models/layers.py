@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.placement import row_keys, splits_kernels, target_platform
+from models.placement import on_gpu, row_keys, splits_kernels, target_platform
 
 _POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
@@ -197,14 +197,14 @@ class Linear(nnx.Module):
 def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
     """Returns `function` with intermediate results recomputed in the backward pass; only its arguments are saved.
 
-    For cheap functions of large arrays: autodiff saves about five arrays for one tanh GELU. `prevent_cse` is not needed
-    because layers run inside a scan, where CSE cannot merge the forward and the backward computation.
+    For cheap functions of large arrays: autodiff saves about five arrays for one tanh GELU. CSE cannot merge the forward
+    and the backward computation where layers run inside a loop. On GPUs they do not (`scan_layers`).
     """
-    return jax.checkpoint(function, prevent_cse=False)
+    return jax.checkpoint(function, prevent_cse=on_gpu())
 
 
-def rematerialized(config: ModelConfig, body: Callable) -> Callable:
-    """Returns `body`, the function of a `jax.lax.scan` over layers, under the policy `config.remat`.
+def rematerialized(config: ModelConfig, body: Callable, *, unroll: int = 1) -> Callable:
+    """Returns `body`, the function of a `jax.lax.scan` with this `unroll`, under the policy `config.remat`.
 
       none: everything that the backward pass needs is saved;
       dots: products with kernels are saved; attention scores and elementwise functions are recomputed;
@@ -215,7 +215,18 @@ def rematerialized(config: ModelConfig, body: Callable) -> Callable:
     """
     if config.remat in ("auto", "none"):
         return body
-    return jax.checkpoint(body, policy=_POLICIES[config.remat], prevent_cse=config.scan_unroll > 1)
+    return jax.checkpoint(body, policy=_POLICIES[config.remat], prevent_cse=unroll > 1)
+
+
+def scan_layers(config: ModelConfig, body: Callable, carry: Any, scanned: Any) -> tuple[Any, Any]:
+    """Returns `jax.lax.scan(body, carry, scanned)` over layers, rematerialized and unrolled as `config` sets it.
+
+    model.scan_unroll=0 unrolls all layers on a GPU, unless kernels are sharded, and none elsewhere. A loop copies what a
+    layer reads and saves from and to arrays of all layers: a fifth of the step of T5 base on an H100 (BENCHMARKS.md).
+    """
+    num_layers = len(jax.tree.leaves(scanned)[0])
+    unroll = config.scan_unroll or (num_layers if on_gpu() and not splits_kernels() else 1)
+    return jax.lax.scan(rematerialized(config, body, unroll=unroll), carry, scanned, unroll=unroll)
 
 
 def linear_maps(x: Array, *maps: Linear) -> list[Array]:

@@ -15,7 +15,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Linear, Norm, rematerialized, split_key
+from models.layers import Linear, Norm, scan_layers, split_key
 from models.parameters import Params, bind_module, init_module
 from models.stack import AttentionContext, FinalNorm, Layer, Stack, layer_keys, stack_layers
 from models.transformer import Batch, Transformer
@@ -54,8 +54,8 @@ class IndependentHeads(nnx.Module):
             params, key = scanned
             return None, nnx.merge(graphdef, params)(trunk_BxLxD, context, dropout_key=key)[0]
 
-        body, scanned = rematerialized(self.config, head), (layers, layer_keys(heads_key, self.num_heads))
-        _, further_NxBxLxD = jax.lax.scan(body, None, scanned, unroll=self.config.scan_unroll)
+        scanned = layers, layer_keys(heads_key, self.num_heads)
+        _, further_NxBxLxD = scan_layers(self.config, head, None, scanned)
         x_NxBxLxD = jnp.concatenate([next_BxLxD[None], further_NxBxLxD])
         if self.config.norm_position == "pre":
             keys = layer_keys(final_key, 1 + self.num_heads)
@@ -126,8 +126,7 @@ class SequentialHeads(nnx.Module):
             return x_BxLxD, x_BxLxD
 
         scanned = layers, tokens_NxBxL, positions_NxBxL, layer_keys(heads_key, self.num_heads)
-        body, unroll = rematerialized(transformer.config, head), transformer.config.scan_unroll
-        _, further_NxBxLxD = jax.lax.scan(body, hidden_BxLxD, scanned, unroll=unroll)
+        _, further_NxBxLxD = scan_layers(transformer.config, head, hidden_BxLxD, scanned)
         return jnp.concatenate([hidden_BxLxD[None], further_NxBxLxD])
 
 
@@ -161,5 +160,4 @@ def _last_layer_input_and_output(
         return (x, nnx.merge(graphdef, params)(x, own, dropout_key=key)[0]), None
 
     scanned = layers, layer_keys(dropout_key, stack.config.num_layers), stack.layer_numbers
-    unroll = stack.config.scan_unroll
-    return jax.lax.scan(rematerialized(stack.config, body), (x_BxLxD, x_BxLxD), scanned, unroll=unroll)[0]
+    return scan_layers(stack.config, body, (x_BxLxD, x_BxLxD), scanned)[0]

@@ -77,6 +77,11 @@ def target_platform() -> str:
     return placement().platform or platform_of(jax.devices()[0])
 
 
+def on_gpu() -> bool:
+    """Returns whether models are traced for a GPU."""
+    return target_platform() in ("cuda", "hopper", "gpu")
+
+
 def splits_kernels() -> bool:
     """Returns whether kernels of linear maps are sharded."""
     splits = placement().splits_kernels

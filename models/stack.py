@@ -12,7 +12,7 @@ from jax import Array
 from models.attention import Attention, AttentionFn, KeysValues
 from models.config import ModelConfig
 from models.kernels import make_attention_fn
-from models.layers import MLP, Norm, model_dropout, rematerialized, split_key
+from models.layers import MLP, Norm, model_dropout, scan_layers, split_key
 from models.placement import constrain_activations
 from models.positions import RelativePositionBias, Rotation, continued_positions, rotation
 
@@ -289,12 +289,8 @@ class Stack(nnx.Module):
             own = context if number is None else context.of_layer(self.config, number)
             return layer(x, own, cross=layer_cross, cached=layer_cached, dropout_key=layer_key)
 
-        x_BxLxD, cached = jax.lax.scan(
-            rematerialized(self.config, body),
-            x_BxLxD,
-            (layers, cross, cached, layer_keys(layers_key, self.config.num_layers), self.layer_numbers),
-            unroll=self.config.scan_unroll,
-        )
+        scanned = layers, cross, cached, layer_keys(layers_key, self.config.num_layers), self.layer_numbers
+        x_BxLxD, cached = scan_layers(self.config, body, x_BxLxD, scanned)
         if self.config.norm_position == "pre":
             x_BxLxD = self.final_norm(x_BxLxD, dropout_key=final_key)
         return x_BxLxD, cached
