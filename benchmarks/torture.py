@@ -68,9 +68,9 @@ class Trial:
         All trials of a folder share JAX's compiled programs.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        programs = {"JAX_COMPILATION_CACHE_DIR": str(self.folder.with_name("compiled"))}
-        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        environment = os.environ | programs | {"JAX_PLATFORMS": self.platforms, "PYTHONPATH": path}
+        path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+        environment = os.environ | {"JAX_PLATFORMS": self.platforms, "PYTHONPATH": path}
+        environment["JAX_COMPILATION_CACHE_DIR"] = str(self.folder.with_name("compiled"))
         if self.platforms != "cpu":  # GPUs otherwise add some gradients in any order
             options = f"{environment.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true"
             environment["XLA_FLAGS"] = options.strip()

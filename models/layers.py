@@ -128,6 +128,9 @@ def _affine_forward(x, kernel, bias):
 
 def _affine_backward(residuals, y_bar):
     x, kernel, bias = residuals
+    if bias is not None and on_gpu():
+        # Otherwise XLA writes y_bar to memory in float32 too, for the sum over positions.
+        y_bar = jax.lax.optimization_barrier(y_bar)
     product = functools.partial(jnp.matmul, preferred_element_type=kernel.dtype)
     if target_platform() == "cpu" and x.shape[1] > y_bar.shape[1]:
         # Faster with the narrower array on the left (jax 0.12). Without the barrier XLA undoes the transposition.
@@ -197,8 +200,8 @@ class Linear(nnx.Module):
 def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
     """Returns `function` with intermediate results recomputed in the backward pass; only its arguments are saved.
 
-    For cheap functions of large arrays: autodiff saves about five arrays for one tanh GELU. CSE cannot merge the forward
-    and the backward computation where layers run inside a loop. On GPUs they do not (`scan_layers`).
+    For cheap functions of large arrays: autodiff saves about five arrays for one tanh GELU. In a loop over layers CSE
+    cannot merge the forward and the backward computation; on GPUs there is no loop (`scan_layers`).
     """
     return jax.checkpoint(function, prevent_cse=on_gpu())
 
@@ -221,8 +224,8 @@ def rematerialized(config: ModelConfig, body: Callable, *, unroll: int = 1) -> C
 def scan_layers(config: ModelConfig, body: Callable, carry: Any, scanned: Any) -> tuple[Any, Any]:
     """Returns `jax.lax.scan(body, carry, scanned)` over layers, rematerialized and unrolled as `config` sets it.
 
-    model.scan_unroll=0 unrolls all layers on a GPU, unless kernels are sharded, and none elsewhere. A loop copies what a
-    layer reads and saves from and to arrays of all layers: a fifth of the step of T5 base on an H100 (BENCHMARKS.md).
+    model.scan_unroll=0 unrolls all layers on a GPU, unless kernels are sharded, and none elsewhere. A loop copies what
+    a layer reads and saves from and to arrays of all layers: a fifth of a step of T5 base on an H100 (BENCHMARKS.md).
     """
     num_layers = len(jax.tree.leaves(scanned)[0])
     unroll = config.scan_unroll or (num_layers if on_gpu() and not splits_kernels() else 1)
@@ -264,6 +267,10 @@ class Norm(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(features)) if self.centered and config.use_bias else None
 
     def __call__(self, x: Array) -> Array:
+        bias = None if self.bias is None else self.bias[...]
+        if self.centered and on_gpu():
+            return _layer_norm(x, self.scale[...], bias, self.epsilon)
+
         @recomputed
         def norm(x: Array, scale: Array, bias: Array | float) -> Array:
             y = x.astype(jnp.float32)
@@ -272,7 +279,41 @@ class Norm(nnx.Module):
             y *= jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + self.epsilon)
             return (y * scale + bias).astype(x.dtype)
 
-        return norm(x, self.scale[...], 0.0 if self.bias is None else self.bias[...])
+        return norm(x, self.scale[...], 0.0 if bias is None else bias)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _layer_norm(x: Array, scale: Array, bias: Array | None, epsilon: float) -> Array:
+    """Returns LayerNorm of x, as `Norm` does. For GPUs, where the backward pass of `Norm` writes float32 states."""
+    return _layer_norm_forward(x, scale, bias, epsilon)[0]
+
+
+def _layer_norm_forward(x, scale, bias, epsilon):
+    y = x.astype(jnp.float32)
+    mean = y.mean(-1, keepdims=True)
+    inverse = jax.lax.rsqrt(jnp.square(y - mean).mean(-1, keepdims=True) + epsilon)
+    y = (y - mean) * inverse * scale
+    return (y if bias is None else y + bias).astype(x.dtype), (x, scale, bias, mean, inverse)
+
+
+def _layer_norm_backward(epsilon, residuals, y_bar):
+    x, scale, bias, mean, inverse = residuals
+
+    def normalized(x: Array, y_bar: Array) -> tuple[Array, Array]:
+        return (x.astype(jnp.float32) - mean) * inverse, y_bar.astype(jnp.float32)
+
+    y_bar = jax.lax.optimization_barrier(y_bar)
+    # Sums over positions and means over features have no array in common, so that each reads x and y_bar alone.
+    normal, bar = normalized(*jax.lax.optimization_barrier((x, y_bar)))
+    positions = tuple(range(x.ndim - 1))
+    scale_bar, bias_bar = (normal * bar).sum(positions), None if bias is None else bar.sum(positions)
+    normal, bar = normalized(x, y_bar)
+    bar *= scale
+    x_bar = inverse * (bar - bar.mean(-1, keepdims=True) - normal * (bar * normal).mean(-1, keepdims=True))
+    return x_bar.astype(x.dtype), scale_bar, bias_bar
+
+
+_layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
 
 
 class Embedding(nnx.Module):

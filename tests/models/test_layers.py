@@ -33,6 +33,21 @@ def test_norms_of_one_vector(dtype):
     np.testing.assert_allclose(np.float32(centered), [[-1, 1]], rtol=1e-5)
 
 
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_the_layer_norm_of_gpus_has_the_same_values_and_gradients(use_bias):
+    x, weights = (jax.random.normal(jax.random.key(seed), (3, 5, 8)) for seed in (0, 1))
+    structure, params = nnx.split(Norm(tiny.config(d_model=8, norm="layer", use_bias=use_bias), rngs=nnx.Rngs(0)))
+    params = jax.tree.map(lambda leaf: leaf + jax.random.normal(jax.random.key(2), leaf.shape), params)
+
+    def loss(params, x):
+        return (nnx.merge(structure, params)(x) * weights).sum()
+
+    expected = jax.value_and_grad(loss, (0, 1))(params, 3 * x + 2)
+    with placed(platform="hopper"):
+        found = jax.value_and_grad(loss, (0, 1))(params, 3 * x + 2)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)
+
+
 def test_only_layer_norms_of_models_with_biases_have_a_bias():
     assert Norm(tiny.config(norm="layer", use_bias=True), rngs=nnx.Rngs(0)).bias is not None
     assert Norm(tiny.config(norm="layer", use_bias=False), rngs=nnx.Rngs(0)).bias is None

@@ -1,12 +1,14 @@
 """Rematerialization and unrolling: less memory for activations with the same gradients."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models.placement import placed
 from models.transformer import apply
 from tests.models.tiny import config, params, rows
 
@@ -55,6 +57,23 @@ def test_layers_that_are_no_loop_are_computed_twice_too():
         return jax.jit(gradient).lower(shapes).compile().as_text().count(" dot(")
 
     assert products("full") >= products("none") + 2 * 5  # of two layers, all but the last
+
+
+@pytest.mark.parametrize(
+    ("placement", "scan_unroll", "expected"),
+    [
+        ({"platform": "hopper", "splits_kernels": False}, 0, SIZES["num_layers"]),
+        ({"platform": "hopper", "splits_kernels": True}, 0, 1),
+        ({"platform": "hopper", "splits_kernels": False}, 1, 1),
+        ({"platform": "tpu", "splits_kernels": False}, 0, 1),
+        ({}, 0, 1),
+    ],
+)
+def test_all_layers_are_unrolled_on_a_gpu_without_sharded_kernels(placement, scan_unroll, expected):
+    model = config(**SIZES, scan_unroll=scan_unroll, attention="xla")
+    with placed(**placement):
+        traced = jax.make_jaxpr(lambda params: apply(model, params, BATCH))(params(config(**SIZES)))
+    assert re.findall(r"unroll=(\d+)", str(traced)) == [str(expected)]
 
 
 def test_full_saves_less_than_dots_and_dots_less_than_none():

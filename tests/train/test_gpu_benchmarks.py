@@ -75,7 +75,7 @@ CASES = {
 
 @pytest.mark.parametrize(("arguments", "peer"), commands(), ids=["t5", "decoder"])
 def test_the_step_of_a_gpu_command_lowers_to_cudnns_attention_and_bfloat16_products(arguments, peer, monkeypatch):
-    """A stack's layers are one loop, so each kind of attention is lowered once, with its backward pass."""
+    """All layers are one lowered function, so each kind of attention is in it once, with its backward pass."""
     experiment, text = lowered(arguments, monkeypatch)
     model, case = experiment.model, CASES[experiment.model.architecture]
     sizes = (model.d_model, model.num_layers, model.num_heads, model.d_ff)
