@@ -26,7 +26,7 @@ from models.parameters import Params, leaf_name, stacks_layers
 from models.transformer import init_params
 
 # Fields of config.model that change only how a model computes, not what it computes.
-MACHINE_FIELDS = {"attention": "xla", "remat": "none", "scan_unroll": 1}
+MACHINE_FIELDS = {"attention": "xla", "remat": "none", "scan_unroll": 0}
 # Fields of config.model that change only how it is trained.
 _TRAINING_FIELDS = ("parameterization", "base_d_model", "base_num_layers")
 
