@@ -57,13 +57,19 @@ def metrics_of(workdir):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_two_processes_train_as_one_also_after_a_signal_to_one_of_them(arguments, tmp_path):
-    """With two devices each. SIGTERM stops both at one step, and the continued run equals the run of one process."""
+def test_two_processes_train_as_one_also_after_a_signal_to_one_of_them(arguments, buckets, tmp_path, monkeypatch):
+    """With two devices each, and a token store in a bucket that they read by range, which one process has on its disk.
+
+    SIGTERM stops both at one step, and the continued run equals the run of one process.
+    """
     config = "--config=tests/small_config.py"
     status, out, err = run_here(main.main, config, *arguments, f"--workdir={tmp_path / 'one'}")
     assert status == 0, out + err
-    workdir = tmp_path / "two"
-    processes = start_two(*arguments, f"--workdir={workdir}", "--stopped_status=75", devices=2)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # where copies from buckets are
+    workdir, bucket = tmp_path / "two", f"--config.data.cache_dir=s3://test-bucket/{tmp_path.name}"
+    flags = [bucket if "cache_dir" in argument else argument for argument in arguments]
+    flags += ["--config.data.read_by_range=True", f"--workdir={workdir}"]
+    processes = start_two(*flags, "--stopped_status=75", devices=2)
     end = time.monotonic() + 200
     while not metrics_of(workdir) and time.monotonic() < end and processes[1].poll() is None:
         time.sleep(0.02)
@@ -74,7 +80,7 @@ def test_two_processes_train_as_one_also_after_a_signal_to_one_of_them(arguments
     step = int(re.search(r"stopped at step (\d+); its checkpoint is saved", stdout)[1])
     assert step < STEPS and str(step) in [path.name for path in (workdir / "checkpoints").iterdir()]
 
-    processes = start_two(*arguments, f"--workdir={workdir}", devices=2)
+    processes = start_two(*flags, devices=2)
     (stdout, _), _ = printed = outputs_of(processes)
     assert [process.returncode for process in processes] == [0, 0], printed
     assert f"continuing from step {step}" in stdout
