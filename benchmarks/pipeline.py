@@ -2,9 +2,9 @@
 
 Prints one JSON line for each OBJECTIVE, a file of configs/ with an optional preset, as in "ul2:base,packed" (default:
 "base"). Without OBJECTIVE: T5's span corruption (rows of 512 and 114) and UL2's mixture (512 and 512). Batches are a
-run's, with 64 rows: windows drawn from the token store of the standard library's source, corrupted and laid out by
-reader threads, one for each core. The rate is the raw tokens of the batches per second, as the median of five runs of
-two seconds.
+run's, with 64 rows: windows drawn from the token store of the standard library's source, corrupted and laid out by as
+many reader threads as a run has (data.reader_threads). The rate is the raw tokens of the batches per second, as the
+median of five runs of two seconds.
 
 With --corpora=3 the same files are three corpora, whose windows are mixed in equal shares (data.sources). The files are
 those below --path, of which each corpus has every third one.
@@ -40,14 +40,13 @@ WARM_UP_BATCHES = 64  # more than the loader prefetches
 
 _FLAGS = flags.FlagValues()
 define_peer(_FLAGS)
-_THREADS = flags.DEFINE_integer("threads", os.cpu_count(), "Reader threads.", lower_bound=0, flag_values=_FLAGS)
+_DATA = base.get_config().data
+_THREADS = flags.DEFINE_integer("threads", _DATA.reader_threads, "Reader threads.", 0, flag_values=_FLAGS)
 _SECONDS = flags.DEFINE_float("seconds", 2.0, "Seconds of each run.", lower_bound=0.01, flag_values=_FLAGS)
 _SOURCE = flags.DEFINE_string("source", "stdlib", "Corpus, as in data.source.", _FLAGS)
 _PATH = flags.DEFINE_string("path", "", "Path of the corpus, as in data.path.", _FLAGS)
 _CORPORA = flags.DEFINE_integer("corpora", 1, "Corpora that the files are divided into.", 1, 64, flag_values=_FLAGS)
-_CACHE_DIR = flags.DEFINE_string(
-    "cache_dir", base.get_config().data.cache_dir, "Folder of token stores, as in data.cache_dir.", _FLAGS
-)
+_CACHE_DIR = flags.DEFINE_string("cache_dir", _DATA.cache_dir, "Folder of token stores, as in data.cache_dir.", _FLAGS)
 
 
 def make_benchmark_experiment(name: str, **data: Any) -> Experiment:
