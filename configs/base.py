@@ -254,7 +254,8 @@ OPTIONAL.model.logits_bias = False  # prediction_head="bert": a bias of the logi
 OPTIONAL.model.parameterization = "standard"
 OPTIONAL.model.base_d_model = 128  # "complete_p": d_model of the base
 OPTIONAL.model.base_num_layers = 2  # "complete_p": num_layers of the base
-# Layers per iteration of the loop over layers. 0: all on GPUs where kernels are not sharded, otherwise 1.
+# Layers per iteration of the loop over layers. 0: on GPUs all, where remat is "none" and kernels are not sharded;
+# otherwise 1.
 OPTIONAL.model.scan_unroll = 0
 
 # A teacher's predictions, next to the targets of the objective: docs/chains.md#from-a-teacher.

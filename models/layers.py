@@ -11,7 +11,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.placement import on_gpu, row_keys, splits_kernels, target_platform
+from models.placement import GPUS, row_keys, splits_kernels, target_platform
 
 _POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
@@ -128,9 +128,8 @@ def _affine_forward(x, kernel, bias):
 
 def _affine_backward(residuals, y_bar):
     x, kernel, bias = residuals
-    if bias is not None and on_gpu():
-        # Otherwise XLA writes y_bar to memory in float32 too, for the sum over positions.
-        y_bar = jax.lax.optimization_barrier(y_bar)
+    # For the sum over positions XLA's GPU compiler otherwise writes y_bar to memory in float32 too.
+    y_bar = y_bar if bias is None or target_platform() not in GPUS else jax.lax.optimization_barrier(y_bar)
     product = functools.partial(jnp.matmul, preferred_element_type=kernel.dtype)
     if target_platform() == "cpu" and x.shape[1] > y_bar.shape[1]:
         # Faster with the narrower array on the left (jax 0.12). Without the barrier XLA undoes the transposition.
@@ -201,13 +200,13 @@ def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
     """Returns `function` with intermediate results recomputed in the backward pass; only its arguments are saved.
 
     For cheap functions of large arrays: autodiff saves about five arrays for one tanh GELU. In a loop over layers CSE
-    cannot merge the forward and the backward computation; on GPUs there is no loop (`scan_layers`).
+    cannot merge the forward and the backward computation; on GPUs there may be no loop (`scan_layers`).
     """
-    return jax.checkpoint(function, prevent_cse=on_gpu())
+    return jax.checkpoint(function, prevent_cse=target_platform() in GPUS)
 
 
-def rematerialized(config: ModelConfig, body: Callable, *, unroll: int = 1) -> Callable:
-    """Returns `body`, the function of a `jax.lax.scan` with this `unroll`, under the policy `config.remat`.
+def rematerialized(config: ModelConfig, body: Callable) -> Callable:
+    """Returns `body`, the function of a `jax.lax.scan` over layers, under the policy `config.remat`.
 
       none: everything that the backward pass needs is saved;
       dots: products with kernels are saved; attention scores and elementwise functions are recomputed;
@@ -216,20 +215,19 @@ def rematerialized(config: ModelConfig, body: Callable, *, unroll: int = 1) -> C
 
     Values and gradients are the same. `prevent_cse` is not needed inside a scan that remains a loop.
     """
-    if config.remat in ("auto", "none"):
-        return body
-    return jax.checkpoint(body, policy=_POLICIES[config.remat], prevent_cse=unroll > 1)
+    policy = _POLICIES.get(config.remat)
+    return jax.checkpoint(body, policy=policy, prevent_cse=config.scan_unroll > 1) if policy else body
 
 
 def scan_layers(config: ModelConfig, body: Callable, carry: Any, scanned: Any) -> tuple[Any, Any]:
     """Returns `jax.lax.scan(body, carry, scanned)` over layers, rematerialized and unrolled as `config` sets it.
 
-    model.scan_unroll=0 unrolls all layers on a GPU, unless kernels are sharded, and none elsewhere. A loop copies what
-    a layer reads and saves from and to arrays of all layers: a fifth of a step of T5 base on an H100 (BENCHMARKS.md).
+    With model.scan_unroll=0 layers are a loop, except on GPUs where kernels are not sharded and nothing is
+    rematerialized: a loop copies what a layer reads and saves from and to arrays of all layers, in a fifth of a step of
+    T5 base on an H100 (BENCHMARKS.md). Without a loop XLA may rematerialize all layers at once, which saves no memory.
     """
-    num_layers = len(jax.tree.leaves(scanned)[0])
-    unroll = config.scan_unroll or (num_layers if on_gpu() and not splits_kernels() else 1)
-    return jax.lax.scan(rematerialized(config, body, unroll=unroll), carry, scanned, unroll=unroll)
+    unrolls = target_platform() in GPUS and not splits_kernels() and config.remat not in _POLICIES
+    return jax.lax.scan(rematerialized(config, body), carry, scanned, unroll=config.scan_unroll or unrolls)
 
 
 def linear_maps(x: Array, *maps: Linear) -> list[Array]:
@@ -267,9 +265,8 @@ class Norm(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(features)) if self.centered and config.use_bias else None
 
     def __call__(self, x: Array) -> Array:
-        bias = None if self.bias is None else self.bias[...]
-        if self.centered and on_gpu():
-            return _layer_norm(x, self.scale[...], bias, self.epsilon)
+        if self.centered and target_platform() in GPUS:
+            return _layer_norm(x, self.scale[...], None if self.bias is None else self.bias[...], self.epsilon)
 
         @recomputed
         def norm(x: Array, scale: Array, bias: Array | float) -> Array:
@@ -279,7 +276,7 @@ class Norm(nnx.Module):
             y *= jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + self.epsilon)
             return (y * scale + bias).astype(x.dtype)
 
-        return norm(x, self.scale[...], 0.0 if bias is None else bias)
+        return norm(x, self.scale[...], 0.0 if self.bias is None else self.bias[...])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))

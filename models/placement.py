@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+GPUS = ("cuda", "hopper", "gpu")  # platforms, as of `platform_of`
+
 # (function, dimension names of each argument such as "BHQK", those of the result) -> `function` for whole arrays, run
 # by each device on its own rows (B) and heads (H of queries, G of keys and values).
 OverDevices = Callable[[Callable[..., Array], Sequence[str], str], Callable[..., Array]]
@@ -75,11 +77,6 @@ def row_keys(key: Array, rows: int) -> Array:
 def target_platform() -> str:
     """Returns the platform that models are traced for (`platform_of`)."""
     return placement().platform or platform_of(jax.devices()[0])
-
-
-def on_gpu() -> bool:
-    """Returns whether models are traced for a GPU."""
-    return target_platform() in ("cuda", "hopper", "gpu")
 
 
 def splits_kernels() -> bool:

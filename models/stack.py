@@ -1,4 +1,4 @@
-"""A stack of identical layers: parameters have a leading layer axis, and a scan compiles one body for all layers."""
+"""A stack of identical layers: parameters have a leading layer axis, over which a scan runs."""
 
 import functools
 from collections.abc import Callable

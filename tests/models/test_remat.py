@@ -60,17 +60,18 @@ def test_layers_that_are_no_loop_are_computed_twice_too():
 
 
 @pytest.mark.parametrize(
-    ("placement", "scan_unroll", "expected"),
+    ("placement", "fields", "expected"),
     [
-        ({"platform": "hopper", "splits_kernels": False}, 0, SIZES["num_layers"]),
-        ({"platform": "hopper", "splits_kernels": True}, 0, 1),
-        ({"platform": "hopper", "splits_kernels": False}, 1, 1),
-        ({"platform": "tpu", "splits_kernels": False}, 0, 1),
-        ({}, 0, 1),
+        ({"platform": "hopper", "splits_kernels": False}, {}, SIZES["num_layers"]),
+        ({"platform": "hopper", "splits_kernels": True}, {}, 1),
+        ({"platform": "hopper", "splits_kernels": False}, {"remat": "full"}, 1),
+        ({"platform": "hopper", "splits_kernels": False}, {"scan_unroll": 1}, 1),
+        ({"platform": "tpu", "splits_kernels": False}, {}, 1),
+        ({}, {}, 1),
     ],
 )
-def test_all_layers_are_unrolled_on_a_gpu_without_sharded_kernels(placement, scan_unroll, expected):
-    model = config(**SIZES, scan_unroll=scan_unroll, attention="xla")
+def test_on_gpus_there_is_no_loop_where_kernels_are_whole_and_nothing_is_rematerialized(placement, fields, expected):
+    model = config(**SIZES, **({"scan_unroll": 0, "attention": "xla"} | fields))
     with placed(**placement):
         traced = jax.make_jaxpr(lambda params: apply(model, params, BATCH))(params(config(**SIZES)))
     assert re.findall(r"unroll=(\d+)", str(traced)) == [str(expected)]
