@@ -1,10 +1,12 @@
 """Runs that are killed at random moments equal the untouched run (benchmarks/torture.py)."""
 
+import os
 import random
+import subprocess
 
 import pytest
 
-from benchmarks.torture import Difference, Trial, check_equal, torture
+from benchmarks.torture import ROOT, Difference, Trial, check_equal, torture
 
 pytestmark = pytest.mark.slow
 
@@ -31,3 +33,16 @@ def test_a_difference_is_found(folder):
     (other.folder / "workdir" / "metrics.jsonl").write_bytes(metrics.read_bytes())
     with pytest.raises(Difference, match="of the checkpoint differs from the untouched run's"):
         check_equal(other, untouched.contents())
+
+
+def test_runs_find_the_packages_of_pythonpath(tmp_path, monkeypatch):
+    environments = []
+
+    def run(command, *, env, **_):
+        environments.append(env)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setenv("PYTHONPATH", "/packages")
+    monkeypatch.setattr(subprocess, "run", run)
+    assert Trial(tmp_path / "run").run() == 0
+    assert [env["PYTHONPATH"].split(os.pathsep) for env in environments] == [[str(ROOT), "/packages"]]

@@ -45,7 +45,15 @@ def test_the_layer_norm_of_gpus_has_the_same_values_and_gradients(use_bias):
     expected = jax.value_and_grad(loss, (0, 1))(params, 3 * x + 2)
     with placed(platform="hopper"):
         found = jax.value_and_grad(loss, (0, 1))(params, 3 * x + 2)
+        assert "custom_vjp" in str(jax.make_jaxpr(loss)(params, x))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)
+
+
+def test_on_gpus_the_gradient_of_a_bias_is_summed_from_an_array_in_memory():
+    x, kernel, bias, y_bar = jnp.ones((5, 3)), jnp.ones((3, 4)), jnp.ones(4), jnp.ones((5, 4))
+    with placed(platform="hopper"):
+        program = jax.make_jaxpr(lambda y_bar: jax.vjp(affine, x, kernel, bias)[1](y_bar))(y_bar)
+    assert "optimization_barrier" in str(program)
 
 
 def test_only_layer_norms_of_models_with_biases_have_a_bias():

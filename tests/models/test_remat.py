@@ -75,6 +75,8 @@ def test_on_gpus_there_is_no_loop_where_kernels_are_whole_and_nothing_is_remater
     with placed(**placement):
         traced = jax.make_jaxpr(lambda params: apply(model, params, BATCH))(params(config(**SIZES)))
     assert re.findall(r"unroll=(\d+)", str(traced)) == [str(expected)]
+    # Of norms and activations, which XLA would merge with their recomputation where there is no loop.
+    assert ("prevent_cse=True" in str(traced)) == (placement.get("platform") == "hopper")
 
 
 def test_full_saves_less_than_dots_and_dots_less_than_none():
