@@ -93,6 +93,7 @@ def test_a_run_that_resumes_and_one_of_several_processes_open_the_same_edges(run
     assert (other["decoder_future_key"] != fields_of[4]["decoder_future_key"]).all()
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_while_attention_opens_continues_as_one_that_did_not(corpus, tmp_path):
     experiment = make_experiment(fields(corpus, train__steps=4, train__checkpoint_every=2, train__eval_every=4))
     train_and_evaluate(experiment, str(tmp_path / "whole"), console=Console(file=io.StringIO()))

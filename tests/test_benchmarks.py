@@ -18,6 +18,7 @@ def lines_of(module, arguments, monkeypatch, capsys):
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "params", "positions"),
     [
@@ -184,6 +185,7 @@ def _program(order, name, rates):
     )
 
 
+@pytest.mark.slow
 def test_prepare_measures_a_run_of_data_prepare(tmp_path, capsys):
     (tmp_path / "text").mkdir()
     for k in range(3):

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parent.parent
 
 # A file of tests, which is named like one of ours: tests.test_probe.
@@ -47,6 +49,7 @@ PROBE = """
 """
 
 
+@pytest.mark.slow
 def test_the_filters(tmp_path):
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "__init__.py").touch()

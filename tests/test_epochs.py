@@ -26,6 +26,7 @@ def predictions(name, architecture, epochs, **overrides):
     return counts[:, TOKENS] / counts[:, TOKENS].mean(axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "documents"), [("ul2", "join"), ("prefix_lm", "join")])
 def test_every_token_is_predicted_about_equally_often(name, documents):
     """Windows that began at the same places in every epoch gave shares of 0, for the first 0.85 of x3's windows."""

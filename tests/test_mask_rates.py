@@ -88,6 +88,7 @@ def check_flat(objective, tokens, tolerance):
         np.testing.assert_array_less(np.abs(at_edge - middle), 4 * error + tolerance * middle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in OBJECTIVES if not name.startswith("sop")])
 def test_every_place_of_a_text_is_selected_equally_often(name):
     """Up to a few percent with whole words, because the words at a row's ends are known in part."""

@@ -26,6 +26,7 @@ def test_it_is_short():
     assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 250
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["mlm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("clm", "span_corruption"))]
 )

@@ -91,6 +91,7 @@ def pairs_of(config, documents, tokenizer, folder, num_pairs):
     return {name: np.concatenate([of_batch[name] for of_batch in edges]) for name in edges[0]}, np.concatenate(labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shuffled code", "shuffled English"])
 @pytest.mark.parametrize("config", [nsp, sop], ids=["nsp", "sop"])
 def test_lengths_and_edge_tokens_do_not_reveal_the_label(config, name, texts, tmp_path):

@@ -27,6 +27,7 @@ def folder(corpus, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_block_runs_as_written(folder, monkeypatch, capsys):
     assert len(BLOCKS) >= 8
     monkeypatch.chdir(folder)

@@ -213,6 +213,7 @@ def test_a_file_that_shadows_a_package_is_named(tmp_path, name):
     assert done.stderr.rstrip().endswith(f"\nImportError: {message}") and "ran" not in done.stdout
 
 
+@pytest.mark.slow
 def test_the_packages_that_can_be_shadowed_are_those_that_are_imported():
     code = "import cloze, sys; print(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)

@@ -161,6 +161,7 @@ def test_keys_depend_on_the_example_and_the_piece(documents):
     assert not set(dataset(documents)[1]["keys"].tolist()) & set(dataset(documents)[0]["keys"].tolist())
 
 
+@pytest.mark.slow
 def test_planned_rows_follow_the_plan(documents):
     planned = dataset(documents, SPECS[:2], examples_per_row=3, batch_size=5, plan=PLAN)
     readers = {

@@ -61,6 +61,7 @@ def test_a_signature_is_the_minimum_of_each_permutation():
     assert np.diff(members.astype(np.int64)).min() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("jaccard", "most"), [(0.5, 350), (0.8, 120), (0.95, 25)])
 @pytest.mark.parametrize("seed", [3, 4])
 def test_pairs_are_those_of_brute_force(jaccard, most, seed):

@@ -90,6 +90,7 @@ assert not any(jax.tree.leaves(decay_mask({"output_norm": {"scale": 0}}, ("norm"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("guide", "code"), [("adding_a_learner", _LEARNER), ("changing_the_model", _MODEL)])
 def test_a_guide_works_as_printed(guide, code, tmp_path):
     changed = copy_with_changes(guide, tmp_path)

@@ -11,9 +11,9 @@ from evaluation.probes.probe import unit_spans
 from evaluation.scorer import LanguageModel, find_denoiser, hide
 from generate.prompts import Prompt, max_answer_length
 from generate.sampling import Request, Sampling, generate_answers
-from models.transformer import apply
 from objectives.algebra.words import word_starts
 from run.sharding import make_reading_mesh
+from tests.models import tiny
 from tests.train.tiny_experiments import PREFIX_LM, SPANS, random_params, tiny_experiment
 
 TEXT = np.frombuffer(b"def f(x): return", np.uint8).astype(np.int32) + 3
@@ -51,7 +51,7 @@ def decoder_logits(experiment, params, tokens, num_bidirectional=0, encoder=None
         batch["decoder_bidirectional_mask"] = (np.arange(length) < num_bidirectional)[None]
     else:
         batch |= encoder_fields(encoder)
-    return np.asarray(apply(experiment.model, params, batch))[0]
+    return np.asarray(tiny.run(experiment.model, params, batch))[0]
 
 
 def encoder_fields(tokens):
@@ -156,7 +156,7 @@ def test_text_only_renormalises_over_the_tokens_of_text(objective, architecture)
     example = example_of(experiment, "both")
     if objective == "mlm":
         row = np.array([vocab.cls, *example.inputs, vocab.sep])
-        logits = np.asarray(apply(experiment.model, params, encoder_fields(row)))[0, row == vocab.mask]
+        logits = np.asarray(tiny.run(experiment.model, params, encoder_fields(row)))[0, row == vocab.mask]
     else:
         targets = np.array([*example.targets_start, *example.hidden])
         logits = decoder_logits(experiment, params, targets, encoder=example.inputs)[-len(example.hidden) :]

@@ -92,6 +92,7 @@ def run_of(folder):
     return folder / "runs" / "repeat_text"
 
 
+@pytest.mark.slow
 def test_the_guides_commands_read_the_run(folder):
     evaluated, generated = (run_in(folder, command) for command in READ)
     assert evaluated.returncode == generated.returncode == 0, evaluated.stderr + generated.stderr
@@ -187,6 +188,7 @@ def test_a_file_that_is_missing_is_named(folder, tmp_path):
         cloze.load(copy)
 
 
+@pytest.mark.slow
 def test_the_process_of_a_studys_job_registers_what_its_config_does(folder, corpus, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     study, out = small_study(corpus, config=str(folder / "config.py"), seeds=1), StudyFolder(tmp_path / "study")

@@ -149,6 +149,7 @@ def test_what_is_hidden_again_is_filled_in_by_the_same_step_and_the_last_step_hi
     assert [texts[0].count(MASK) for texts in seen][3] == 16 and seen[1][0].count(MASK) >= 62
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"block_length": 2}, {"order": "margin"}])
 def test_samples_follow_the_joint_distribution_of_true_conditionals(monkeypatch, options):
     joint = np.random.default_rng(1).dirichlet(np.ones(8)).reshape(2, 2, 2)

@@ -25,6 +25,7 @@ def run_command(monkeypatch, capsys, workdir, prompt, *arguments):
     return out, err
 
 
+@pytest.mark.slow
 def test_the_command_fills_in_spans_the_same_way_for_the_same_seed(workdirs, monkeypatch, capsys):
     arguments = ("--max_tokens=12", "--num_samples=3", "--temperature=1.5")
     out, err = run_command(monkeypatch, capsys, workdirs["ul2"], "ab<extra_id_0>cd", *arguments)

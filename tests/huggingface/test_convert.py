@@ -207,6 +207,7 @@ def test_training_does_not_continue_an_imported_model(imported, corpus):
         train_and_evaluate(make_experiment(config | {"data": config["data"] | text}), str(workdir))
 
 
+@pytest.mark.slow
 def test_a_t5_is_imported_trained_and_exported_again(folders, corpus, tmp_path, capsys):
     folder, workdir = folders("t5_v1_1"), tmp_path / "run"
     imported = tmp_path / "imported"

@@ -52,6 +52,7 @@ def printed_by_generate(capsys, run, prompt, *arguments):
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "prompt"),
     [

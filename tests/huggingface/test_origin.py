@@ -28,6 +28,7 @@ def test_no_path_changes_nothing(corpus):
     assert with_origin_fields(config, {}) == config and not describe_taken(config, config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fim", "hybrid", "classification"])
 def test_a_run_takes_the_fields_of_another_run(corpus, trained_run, name):
     path = trained_run("decoder_only")
@@ -166,6 +167,7 @@ def test_a_run_takes_the_fields_of_a_hugging_face_folder(corpus, tmp_path, name,
     assert [leaf.shape for leaf in here] == [leaf.shape for leaf in there]
 
 
+@pytest.mark.slow
 def test_the_command_needs_no_other_field_and_continues_without_the_folder(corpus, trained_run, tmp_path):
     origin, workdir = tmp_path / "origin", tmp_path / "run"
     shutil.copytree(trained_run("decoder_only"), origin)

@@ -11,9 +11,9 @@ import pytest
 from configs.base import denoiser, mixture
 from contract.batch import check_batch
 from experiment.experiment import make_experiment
-from models.transformer import apply
 from run.step import init_state, make_train_step
 from tests.learners.row_learners import params_of
+from tests.models import tiny
 from tests.table import random_windows, small_config
 
 
@@ -37,7 +37,7 @@ def test_a_step_divides_by_the_tokens_of_the_texts_for_any_number_of_microbatche
         count: jax.jit(make_train_step(each, optimizer, grad_accum_steps=count, seed=0))(state, batch)
         for count, each in ((1, learner), (2, learner), (4, dataclasses.replace(learner, setup=chunked)))
     }
-    logits = np.asarray(jax.nn.log_softmax(apply(experiment.model, state.params["transformer"], batch)), np.float64)
+    logits = np.asarray(jax.nn.log_softmax(tiny.run(experiment.model, state.params["transformer"], batch)), np.float64)
     nats = -np.take_along_axis(logits, batch["encoder_target_tokens"][..., None], axis=2)[..., 0]
     expected = (nats * batch["encoder_loss_weights"]).sum() / lengths.sum()
     for count, (after, metrics) in steps.items():

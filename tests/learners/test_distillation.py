@@ -12,9 +12,9 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from learners import LEARNERS
 from learners.learner import TokenPredictionLearner
-from models.transformer import apply
 from run.step import init_state, make_eval_step, make_train_step
 from tests.learners.row_learners import batch_of, gradients_of, params_of
+from tests.models import tiny
 from tests.objectives.losses.test_chunked_cross_entropy import array_sizes
 from tests.objectives.losses.test_distillation import expected
 from tests.table import small_config
@@ -45,7 +45,7 @@ def gradients(learner, params, batch):
 
 
 def logits_of(model, params, batch):
-    return np.asarray(apply(model, params, batch), np.float64)
+    return np.asarray(tiny.run(model, params, batch), np.float64)
 
 
 def expected_loss(learner, params, teacher, batch):
@@ -69,10 +69,12 @@ def expected_loss(learner, params, teacher, batch):
 
 
 CASES = [
-    ("clm", "decoder_only", {"distillation__weight": 0.3, "distillation__temperature": 2.0}),
     ("mlm", "encoder_only", {"distillation__divergence": "reverse"}),
     ("span_corruption", "encoder_decoder", {"distillation__divergence": "jensen_shannon", "distillation__top_k": 5}),
     ("prefix_lm", "decoder_only", {"distillation__weight": 1.0, "distillation__top_k": 3, "loss__chunk_size": 7}),
+]
+MORE_CASES = [
+    ("clm", "decoder_only", {"distillation__weight": 0.3, "distillation__temperature": 2.0}),
     ("ul2", "encoder_decoder", {"distillation__weight": 0.9}),
     ("ul2", "decoder_only", {}),
     ("hybrid", "decoder_only", {"model__tie_embeddings": True}),
@@ -83,7 +85,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "architecture", "fields"), CASES)
+@pytest.mark.parametrize(
+    ("name", "architecture", "fields"), [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE_CASES)]
+)
 def test_the_loss_is_the_weighted_sum_of_both_at_the_scored_positions(name, architecture, fields):
     experiment = experiment_of(name, architecture, **fields)
     learner, teacher = with_teacher(experiment)
@@ -139,6 +143,7 @@ def assert_same_update(found, reference):
     assert float(count) == float(expected_count) and float(total) == pytest.approx(float(expected_total), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "architecture", "splits"),
     [
@@ -185,6 +190,7 @@ def test_tables_of_other_numbers_of_padding_rows_are_compared_at_the_rows_of_bot
     assert float(loss) == pytest.approx(float(expected_loss[0][0]), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_teacher_has_no_dropout_and_the_model_computes_in_bfloat16():
     """A soft loss in bfloat16 is near that in float32. Two keys of dropout change the model's part alone."""
     losses = {}

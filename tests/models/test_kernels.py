@@ -134,6 +134,7 @@ def test_xla(name):
     check(name, "xla")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "name", "with_bias"),
     [

@@ -39,6 +39,7 @@ def bytes_saved(remat):
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.eval_shape(saved, shapes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remat", ["dots", "full"])
 def test_remat_does_not_change_gradients(remat):
     initial = params(config(**SIZES))

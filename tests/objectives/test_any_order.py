@@ -359,6 +359,7 @@ def fields_on(corpus, name, **overrides):
     return small_config(name, "decoder_only", **(reads_corpus(name, corpus) | overrides))
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_during_the_curriculum_continues_as_one_that_did_not(corpus, tmp_path):
     fields = fields_on(corpus, "sigma_gpt", train__steps=4, train__checkpoint_every=2, train__eval_every=4)
     fields["objective"] |= {"begin_step": 0, "end_step": 4}

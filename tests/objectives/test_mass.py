@@ -6,9 +6,9 @@ import pytest
 from contract.batch import check_batch
 from contract.errors import ConfigError
 from generate.prompts import max_answer_length, prompt_batch, read_prompt
-from models.transformer import apply
 from objectives import MASS, Denoiser
 from objectives.objective import RowShape
+from tests.models import tiny
 from tests.objectives.helpers import collator, make_collator, random_keys, random_windows, sequence, vocab
 from tests.table import objective_of, small_experiment
 from tests.train.tiny_experiments import random_params, tiny_experiment
@@ -95,7 +95,7 @@ def test_the_decoder_reads_the_positions_of_the_text():
     batch = experiment.collate(random_windows(np.random.default_rng(0), [40, 40]), 2)
     assert batch["decoder_positions"][:, 0].any()
     from_zero = batch | {"decoder_positions": np.tile(np.arange(48, dtype=np.int32), (2, 1))}
-    logits = [np.asarray(apply(experiment.model, params, each)) for each in (batch, from_zero)]
+    logits = [np.asarray(tiny.run(experiment.model, params, each)) for each in (batch, from_zero)]
     later = batch["decoder_positions"][:, 0] > 0
     assert (np.abs(logits[0] - logits[1])[later, 0].max(axis=-1) > 1e-3).all()
 

@@ -7,9 +7,9 @@ import pytest
 from contract.windows import Windows
 from experiment.experiment import make_experiment
 from generate.fill_masks import mask_probabilities
-from models.transformer import apply
 from objectives import SFT, Teacherless, denoisers_of
 from objectives.objective import RowShape
+from tests.models import tiny
 from tests.objectives.helpers import make_collator, random_keys, sequence, vocab
 from tests.small_fields import small_config
 
@@ -78,7 +78,7 @@ def test_an_answer_is_predicted_where_training_predicts_it(model):
     batch = experiment.collate(windows, 1)
     scored = np.flatnonzero(batch["decoder_loss_weights"][0])
     assert scored.tolist() == [2, 3, 4, 5]
-    logits = np.array(apply(experiment.model, params, batch))[0, scored[:3]]
+    logits = np.array(tiny.run(experiment.model, params, batch))[0, scored[:3]]
     [found] = mask_probabilities(experiment, params, [np.asarray([50, 60, ids.mask, ids.mask, ids.mask], np.int32)])
     text = np.s_[ids.content_start : ids.content_end]
     ratios = np.log(found[:, text]) - logits[:, text]  # equal up to the normalization of each position

@@ -192,6 +192,7 @@ def use_machine(monkeypatch, memory):
     monkeypatch.setattr(loop, "this_machine", lambda: machine(memory, devices=jax.device_count()))
 
 
+@pytest.mark.slow
 def test_a_run_saves_its_choice_and_keeps_it_on_another_machine(corpus, tmp_path, monkeypatch):
     one = {"mesh__data": 1, "mesh__fsdp": jax.device_count()}
     options = text_of(corpus) | one | {"train__batch_size": 8 * jax.device_count(), "optimizer__schedule": "constant"}
@@ -220,6 +221,7 @@ def test_a_run_saves_its_choice_and_keeps_it_on_another_machine(corpus, tmp_path
     assert saved() == ("none", 8) and f'model.remat: "{choice[0]}" -> "none"' in out
 
 
+@pytest.mark.slow
 def test_epochs_keep_the_choice_and_its_warning(corpus, tmp_path, monkeypatch):
     use_machine(monkeypatch, 1000)
     overrides = {"train__steps": 0, "train__epochs": 0.01, "optimizer__warmup_steps": 0}

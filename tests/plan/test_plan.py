@@ -97,6 +97,7 @@ def test_one_v5e_has_microbatches_of_ul2_base_that_the_compiler_fits():
     assert (resolved.model.remat, resolved.train.grad_accum_steps) == ("none", 16)
 
 
+@pytest.mark.slow
 def test_remat_accumulation_and_more_devices_keep_fewer_activations():
     plain = small_plan().activation_bytes
     # The layer that the backward pass recomputes is in memory whole, so rematerialization saves little of two layers.
@@ -109,6 +110,7 @@ def test_remat_accumulation_and_more_devices_keep_fewer_activations():
 STEPS = [("clm", "decoder_only", "none", 0.0), ("span_corruption", "encoder_decoder", "full", 0.1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "architecture", "remat", "dropout_rate"), STEPS)
 def test_temporaries_are_those_of_the_compiled_step(name, architecture, remat, dropout_rate):
     """The backward pass of a rematerialized layer needs the scores of that layer; XLA reports them."""
@@ -175,6 +177,7 @@ def test_unknown_topologies_are_errors(name):
         parse_topology(name)
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_plan(tmp_path):
     status, out, err = run_main("--config=configs/ul2.py:base", "--topology=h100:8", "--vocab_size=32100",
                                 "--config.model.remat=full", module="train.plan")  # fmt: skip

@@ -67,6 +67,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_warning_has_the_bytes_of_the_lowered_step(case, monkeypatch):
     names, overrides, said, pairs = CASES[case]

@@ -73,6 +73,7 @@ def averaging_run(corpus, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_and_read_with_its_average_alone(averaging_run, corpus, capsys):
     experiment = load_experiment(averaging_run)
     run = make_run(experiment, show_progress=False)

@@ -56,6 +56,7 @@ def test_steps_by_hand(epochs, windows, batch_size, steps, corpus, monkeypatch):
     assert steps_of(experiment, None) == steps
 
 
+@pytest.mark.slow
 def test_a_run_of_epochs_and_its_continuation(corpus, tmp_path, capsys):
     experiment = make_experiment(fields(corpus, optimizer__schedule="cosine", train__epochs=2))
     train_and_evaluate(experiment, str(tmp_path))

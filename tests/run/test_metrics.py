@@ -149,6 +149,7 @@ def train_lines(workdir):
     return [line for line in lines if line["split"] == "train"]
 
 
+@pytest.mark.slow
 def test_lines_and_totals_are_those_of_the_batches_of_a_run(ul2, tmp_path):
     """A run that reports each step, and one that reports every third and is stopped and continued between two lines."""
     experiment = ul2(1, 6)

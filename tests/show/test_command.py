@@ -153,6 +153,7 @@ def test_rows_are_those_of_training(name, documents, corpus):
     assert (examples.denoiser_ids == windows.denoiser_ids).all() and (examples.used <= examples.positions).all()
 
 
+@pytest.mark.slow
 def test_the_program_prints_and_writes(corpus, tmp_path, monkeypatch):
     html, svg = tmp_path / "page.html", tmp_path / "page.svg"
     arguments = ("--config=tests/small_config.py:span_corruption,decoder_only", f"--config.data.path={corpus / 'text'}",

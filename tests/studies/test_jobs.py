@@ -250,6 +250,7 @@ def test_a_killed_study_ends_with_the_same_outcomes(corpus, tmp_path, monkeypatc
     assert outcomes_of(out) == outcomes_of(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_reported_and_does_not_stop_the_others(corpus, tmp_path, quick, monkeypatch, capsys):
     # Steps that grow without bound make the loss infinite.
     variants = {
@@ -264,6 +265,7 @@ def test_a_failed_run_is_reported_and_does_not_stop_the_others(corpus, tmp_path,
     assert outcomes["slow-seed0"]["state"] == "complete" and outcomes["diverges-seed0"]["state"] == "diverged"
 
 
+@pytest.mark.slow
 def test_a_sweep_chooses_the_best_value_and_survives_one_that_diverges(corpus, tmp_path, quick, monkeypatch):
     rates = [1e-4, 1e-2, 1e30]
     swept = variant({"train.max_nonfinite_updates": 1}, sweep={RATE: rates})
@@ -380,6 +382,7 @@ def test_a_damaged_study_file_is_one_line(text, message, finished, tmp_path, mon
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_study_keeps_its_code_and_refuses_other_code(corpus, tmp_path, quick, monkeypatch, capsys):
     study, out = write_study(tmp_path / "small.py", small_fields(corpus, seeds=1)), tmp_path / "out"
     with monkeypatch.context() as patch:

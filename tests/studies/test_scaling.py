@@ -92,6 +92,7 @@ def test_intervals_contain_the_coefficients():
     assert min(hits.values()) >= 9, hits
 
 
+@pytest.mark.slow
 def test_draws_keep_the_seeds_of_a_configuration_together():
     """Three equal runs of each configuration hold no more than one of them: the intervals have the same width."""
     once = study(noise=0.01, seed=1)
@@ -104,6 +105,7 @@ def test_draws_keep_the_seeds_of_a_configuration_together():
     assert width(threefold) == pytest.approx(width(once), rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_coefficient_that_the_runs_do_not_determine_is_named():
     noisy = study(noise=0.1, seed=0, tokens=TOKENS[:3])
     fields = fit_fields(noisy, fit(noisy, num_resamples=60), None)
@@ -116,6 +118,7 @@ def test_a_coefficient_that_the_runs_do_not_determine_is_named():
     assert cells.count("not determined") >= len(unknown)
 
 
+@pytest.mark.slow
 def test_a_loss_that_does_not_depend_on_the_size_has_no_optimum():
     flat = study(Law(E=1.2, A=0.0, B=300.0, alpha=0.3, beta=0.4), noise=0.003)
     fields = fit_fields(flat, fit(flat, num_resamples=60), 1e13)

@@ -99,6 +99,7 @@ def test_equal_spreads_are_pooled():
     assert found["b", "a"].test.startswith("Dunnett")
 
 
+@pytest.mark.slow
 def test_spreads_that_bartletts_test_does_not_find_are_not_pooled():
     """A variance of ten times the others': pooled, more than one study in twenty without a difference has a verdict."""
     spreads, rng, wrong = np.array([10**0.5, 1, 1, 1, 1])[:, None], np.random.default_rng(0), 0
@@ -243,6 +244,7 @@ def test_the_spread_between_seeds_is_pooled():
     assert spread_between_seeds({"a": seeds(1.0)}) == 0.0
 
 
+@pytest.mark.slow
 def test_a_study_without_a_difference_has_few_verdicts():
     """5% of 500 studies of 5 equal variants in 2 measures have a verdict; separate t tests would have 30%."""
     rng, wrong, uncorrected, covered = np.random.default_rng(0), 0, 0, 0
@@ -265,6 +267,7 @@ def test_power_is_that_of_the_noncentral_t_distribution(freedom, critical, shift
     assert power(shift, critical, freedom) == pytest.approx(expected, abs=5e-5)
 
 
+@pytest.mark.slow
 def test_the_smallest_detectable_difference_is_found_four_times_of_five():
     rng, values = np.random.default_rng(0), normal(4, 4, 4, seed=2)
     spread, size = spread_between_seeds(values), compare_each("a", values)["b", "a"].detectable

@@ -53,6 +53,7 @@ def test_there_are_commands_for_configs_and_for_every_probe():
     assert probes == set(PROBES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_prints_one_json_line(command, folder, corpus, monkeypatch, capsys):
     arguments = shlex.split(command)

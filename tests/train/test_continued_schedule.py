@@ -101,6 +101,7 @@ def test_a_change_that_is_not_chosen_is_one_line_with_both_rates_and_the_choices
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_longer_run_keeps_the_steps_of_an_objective_that_are_shares_of_its_length(corpus, tmp_path):
     def train(steps, end_step):
         fields = {"train__steps": steps, "optimizer__schedule": "constant", "optimizer__warmup_steps": 1}

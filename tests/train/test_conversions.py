@@ -8,8 +8,8 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from huggingface.origin import with_origin_fields
 from models.parameters import leaf_name
-from models.transformer import apply
 from run.compiled_run import make_run
+from tests.models import tiny
 from tests.table import small_config
 from tests.train.small_runs import save_run
 from train.init_from import check_init_from, start_from
@@ -75,10 +75,10 @@ def test_a_decoder_becomes_a_masked_model_with_the_decoders_logits_in_causal_row
     ]
     assert run.experiment.model.has_prefix and not there.model.has_prefix
     causal, _ = row(there.vocab, causal=True)
-    expected = np.asarray(apply(there.model, saved, causal))
-    np.testing.assert_array_equal(apply(run.experiment.model, params, causal), expected)
+    expected = np.asarray(tiny.run(there.model, saved, causal))
+    np.testing.assert_array_equal(tiny.run(run.experiment.model, params, causal), expected)
     open_at_once, _ = row(there.vocab, causal=False)
-    assert (np.asarray(apply(run.experiment.model, params, open_at_once))[:, :5] != expected[:, :5]).any(-1).all()
+    assert (np.asarray(tiny.run(run.experiment.model, params, open_at_once))[:, :5] != expected[:, :5]).any(-1).all()
 
 
 @pytest.mark.parametrize("positions", ["rope", "learned"])
@@ -98,8 +98,8 @@ def test_a_decoder_becomes_an_encoder_that_computes_what_the_decoder_does_in_bot
     )
     model = make_experiment(fields(corpus, name, "decoder_only", model__positions=positions)).model
     of_decoder, of_encoder = row(there.vocab, causal=False)
-    logits = np.asarray(apply(run.experiment.model, params, of_encoder))
-    np.testing.assert_array_equal(logits, apply(model, saved, of_decoder))
+    logits = np.asarray(tiny.run(run.experiment.model, params, of_encoder))
+    np.testing.assert_array_equal(logits, tiny.run(model, saved, of_decoder))
 
 
 def test_an_encoder_becomes_a_decoder(corpus, tmp_path):
@@ -126,10 +126,13 @@ def test_an_encoder_with_token_types_becomes_a_decoder_whose_positions_have_type
     n, d = table.shape
     np.testing.assert_array_equal(by_name(params)["position_embedder/embedding"][:n, :d], table + types[0])
     of_decoder, of_encoder = row(there.vocab, causal=False)
-    logits = np.asarray(apply(run.experiment.model, params, of_decoder))[:, :6]
-    np.testing.assert_allclose(logits, np.asarray(apply(there.model, saved, of_encoder))[:, :6], rtol=1e-4, atol=1e-5)
+    logits = np.asarray(tiny.run(run.experiment.model, params, of_decoder))[:, :6]
+    np.testing.assert_allclose(
+        logits, np.asarray(tiny.run(there.model, saved, of_encoder))[:, :6], rtol=1e-4, atol=1e-5
+    )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("embedding", [{}, {"model__positions": "learned", "model__embedding_norm": True}])
 def test_a_decoder_becomes_both_stacks_of_an_encoder_decoder(corpus, tmp_path, embedding):
     _, saved = save(tmp_path, corpus, **embedding)
@@ -164,8 +167,8 @@ def test_a_decoder_becomes_both_stacks_whose_attention_is_merged(corpus, tmp_pat
     # A text of which nothing is in the encoder has the decoder's logits.
     decoder, encoder = row(there.vocab, causal=True)
     nothing = {name: np.zeros_like(array) for name, array in encoder.items()}
-    logits = np.asarray(apply(run.experiment.model, params, decoder | nothing))[:, :5]
-    np.testing.assert_array_equal(logits, np.asarray(apply(there.model, saved, decoder))[:, :5])
+    logits = np.asarray(tiny.run(run.experiment.model, params, decoder | nothing))[:, :5]
+    np.testing.assert_array_equal(logits, np.asarray(tiny.run(there.model, saved, decoder))[:, :5])
     state = run.init_state().starting_with(start_from(run, run.init_state().params, str(tmp_path))[0])
     _, metrics = run.train_step(state, run.to_devices(next(run.train_batches(0))))
     assert np.isfinite(metrics["loss_sum"])
@@ -201,8 +204,8 @@ def test_a_decoder_reads_texts_in_any_order_and_first_as_it_did(corpus, tmp_path
         f"       new  {count:,} parameters: target_positions/{name}",
     ]
     batch, _ = row(there.vocab, causal=True)
-    logits = apply(run.experiment.model, params | {"target_positions": new}, batch)
-    np.testing.assert_array_equal(logits, apply(there.model, saved, batch))
+    logits = tiny.run(run.experiment.model, params | {"target_positions": new}, batch)
+    np.testing.assert_array_equal(logits, tiny.run(there.model, saved, batch))
     state = run.init_state().starting_with(start_from(run, run.init_state().params, str(tmp_path))[0])
     for batch in (next(run.train_batches(step)) for step in range(2)):  # the first step of a warm-up changes nothing
         state, metrics = run.train_step(state, run.to_devices(batch))

@@ -50,6 +50,7 @@ def metrics(workdir, split):
     return [line for line in map(json.loads, lines) if line.get("split") == split]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", OBJECTIVES)
 def test_runs_learn_from_a_teacher_and_report_the_loss_of_their_targets(corpus, teachers, architecture, tmp_path):
     teacher = {"distillation__teacher": str(teachers / architecture), "distillation__top_k": 7}
@@ -69,6 +70,7 @@ def test_runs_learn_from_a_teacher_and_report_the_loss_of_their_targets(corpus, 
     assert flops < with_teacher(make_experiment(config)).train_step_flops < 2 * flops
 
 
+@pytest.mark.slow
 def test_a_weight_of_0_is_no_teacher_bit_for_bit(corpus, teachers, tmp_path):
     teacher = {"distillation__teacher": str(teachers / "decoder_only")}
     printed = train(fields(corpus, "clm", "decoder_only", **teacher, distillation__weight=0.0), tmp_path / "zero")
@@ -81,6 +83,7 @@ def test_a_weight_of_0_is_no_teacher_bit_for_bit(corpus, teachers, tmp_path):
     assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_a_continued_run_has_the_same_teacher_and_equals_the_uninterrupted_one(corpus, teachers, tmp_path):
     shutil.copytree(teachers / "decoder_only", tmp_path / "teacher")
     teacher = {"distillation__teacher": str(tmp_path / "teacher"), "train__steps": 4, "model__dropout_rate": 0.1}
@@ -115,6 +118,7 @@ def test_epochs_with_a_teacher_are_resolved_to_steps(corpus, teachers, tmp_path)
     assert "distillation.teacher" in train(config, tmp_path / "run")  # the finished run continues with it
 
 
+@pytest.mark.slow
 def test_a_hugging_face_folder_and_electras_generator_are_teachers(corpus, tmp_path):
     pytest.importorskip("transformers")
     from tests.huggingface.hub_folders import make_hub_folder

@@ -51,6 +51,7 @@ def lines_of(workdir):
     return [{name: value for name, value in line.items() if name not in TIMED} for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", multitask.VARIANTS)
 def test_a_variant_trains_and_measures_each_corpus(variant, corpus, tmp_path, capsys):
     experiment = experiment_of(corpus, variant, "--config.data.sources.pairs.weight=0.5", steps=2)
@@ -83,6 +84,7 @@ def test_a_variant_trains_and_measures_each_corpus(variant, corpus, tmp_path, ca
     assert re.search(r"corpus pairs jsonl: .* corpus text text: ", out)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_writes_the_same_lines(corpus, tmp_path):
     for name, stops in {"whole": (4,), "resumed": (2, 4)}.items():
         for steps in stops:

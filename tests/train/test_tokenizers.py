@@ -50,6 +50,7 @@ IDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*TRAINED.values(), "t5", "llama"])  # bytes train in all other tests
 def test_every_kind_trains_two_steps(corpus, folder, monkeypatch, capsys, tmp_path, name):
     changes = {"data.num_sentinels": 10} if name == "t5" else {}

@@ -40,6 +40,7 @@ def wide(there, here, params, seed=0):
     return jax.tree_util.tree_map_with_path(leaf, params, shapes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "widths"),
     [

@@ -243,6 +243,7 @@ def test_a_renamed_checkpoint_is_no_longer_read_and_its_step_can_be_saved_again(
     assert_same_bits(reader(directory).restore(abstract_of(state_of(0))), state_of(7))
 
 
+@pytest.mark.slow
 def test_checkpoints_in_a_bucket(bucket, monkeypatch):
     """They are saved, restored and deleted as local ones, and are complete once they have commit_success.txt."""
     if bucket.startswith("gs"):  # no server of this machine answers the requests of TensorStore's gcs driver

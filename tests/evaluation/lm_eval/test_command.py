@@ -91,6 +91,7 @@ def run_command(tmp_path, monkeypatch, capsys, workdirs, models):
     return run
 
 
+@pytest.mark.slow
 def test_the_command_writes_lm_evals_results_for_local_tasks(run_command, models, tmp_path):
     cache = ("--use_cache", str(tmp_path / "cache"))
     results = run_command("local_choice,local_rolling,local_writing", "--batch_size", "4", *cache)

@@ -15,6 +15,7 @@ from tests.evaluation.lm_eval.runs import CONTEXTS, experiment_of, generated, gr
 from tests.evaluation.test_likelihood import ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["clm", "ul2 [R]", "prefix_lm"])
 def test_generation_equals_greedy_decoding_without_a_cache_for_prompts_of_any_length(models, workdirs, name):
     model = ClozeLM(workdir=workdirs["ul2"], mode="[R]") if name == "ul2 [R]" else models[name]

@@ -77,6 +77,7 @@ def test_continuation_scores_the_same_tokens_of_the_same_documents_for_every_run
     assert found["interval"].startswith("95%, bootstrap over documents: BCa") and found["resamples"] == 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fim", "bart", "mlm", "learned"])
 def test_infilling_scores_spans_of_three_lengths(probe, name):
     found = probe(name, "infilling", *LENGTH)
