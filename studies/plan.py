@@ -86,6 +86,8 @@ class VariantPlan:
       sweep: field -> values; the field has the first of them in `main`.
       num_params: parameters that `main` trains.
       heldout_digest: of the test text, which the study reports; "" without pre-training.
+      heldout_text: what the test text is, for people; "" without pre-training.
+      warnings: on the split of the corpus.
       validation_digest: of the text on which a sweep's runs are measured; "" without a sweep.
       shared_by: of fine-tunings without pre-training, the variants that have them.
     """
@@ -97,6 +99,8 @@ class VariantPlan:
     sweep: dict[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     num_params: int = 0
     heldout_digest: str = ""
+    heldout_text: str = ""
+    warnings: tuple[str, ...] = ()
     validation_digest: str = ""
     shared_by: tuple[str, ...] = ()
 
@@ -161,6 +165,16 @@ class Plan:
     def questions(self) -> dict[str, list[Any]]:
         """See `find_questions`."""
         return find_questions(self.study, self._stages)
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings of the variants, each once."""
+        return list(dict.fromkeys(warning for variant in self.variants.values() for warning in variant.warnings))
+
+    @property
+    def heldout_text(self) -> str:
+        """The test text of the variants, whose texts are equal."""
+        return next(iter(self.variants.values())).heldout_text
 
     @property
     def _stages(self) -> dict[str, list[Mapping[str, Any]]]:

@@ -9,12 +9,14 @@ from typing import Any
 from command.flags import resolve
 from contract.errors import ConfigError
 from data.windows.batches import Batches
+from data.windows.split import split_warnings
 from evaluation.cross_evaluate import RUN_FIELDS
 from experiment.experiment import Experiment, make_experiment
 from huggingface.teacher import with_teacher
 from huggingface.vocabulary import VOCABULARY
-from run.corpus import open_corpora
+from run.corpus import Corpora, Corpus, open_corpora
 from run.restore import check_same_transformer
+from studies.markdown import large
 from studies.measures import FineTuning, Measure, make_measure
 from studies.plan import VALIDATION, Plan, PlannedRun, VariantPlan, with_fields
 from studies.study import Budget, Study, Variant
@@ -85,7 +87,7 @@ def _plan_variant(
         share -= variant.start.share
     budget = dataclasses.replace(study.budget, amount=study.budget.amount * share)
     run_overrides = {**same, **study.overrides, **variant.overrides, **swept, **overrides}
-    main, experiment, digest = _budgeted(variant.config or study.config, run_overrides, budget, study.seeds, where)
+    main, experiment, corpora = _budgeted(variant.config or study.config, run_overrides, budget, study.seeds, where)
     for field, values in variant.sweep.items():
         if field in overrides:
             raise ConfigError(f"{where}: {field} is swept, so --config.{field} cannot set it: remove the flag")
@@ -110,7 +112,9 @@ def _plan_variant(
         fine_tunings=fine_tunings,
         sweep={field: tuple(values) for field, values in variant.sweep.items()},
         num_params=experiment.num_params,
-        heldout_digest=digest,
+        heldout_digest=corpora.heldout_digest,
+        heldout_text="; ".join(map(_heldout_text, corpora.each)),
+        warnings=tuple(line for one in corpora.each for line in split_warnings(one.heldout_documents, corpora.split)),
         validation_digest=validation[0] if validation else "",
     )
 
@@ -135,14 +139,13 @@ def _same_model(config: str) -> dict[str, Any]:
 
 def _budgeted(
     config: str, overrides: Mapping[str, Any], budget: Budget, seeds: int, where: str
-) -> tuple[PlannedRun, Experiment, str]:
-    """Returns a run that trains `budget`, its experiment, and the digest of the held-out text."""
+) -> tuple[PlannedRun, Experiment, Corpora]:
+    """Returns a run that trains `budget`, its experiment, and its corpora."""
     fields = with_fields(resolve(config, overrides, where), {"train.epochs": 0.0, "data.heldout": "test"})
     warmup = fields["optimizer"]["warmup_steps"]
     # The number of steps is not known before the corpus is open, and does not change which windows a step reads.
     experiment = _experiment(with_fields(fields, {"train.steps": 10**9}), where)
     corpora = open_corpora(experiment)
-    digest = corpora.heldout_digest
     by_seed = {
         seed: dataclasses.replace(experiment, seed=seed).batches(corpora.train_documents) for seed in range(seeds)
     }
@@ -172,7 +175,15 @@ def _budgeted(
     changes |= {f"train.{name}": value for name, value in defaults.items() if f"train.{name}" not in overrides}
     fields = with_fields(fields, changes)
     run = PlannedRun(config=config, fields=fields, raw_tokens=raw_tokens[0], flops=steps * step_flops)
-    return run, _experiment(fields, where), digest
+    return run, _experiment(fields, where), corpora
+
+
+def _heldout_text(corpus: Corpus) -> str:
+    """Returns, for people, the documents and tokens of both sides of a corpus."""
+    train, heldout = corpus.train_documents, corpus.heldout_documents
+    tokens, of = (int(side.ends(eos=True)[-1]) for side in (heldout, train)), f"{corpus.name}: " * bool(corpus.name)
+    held, trained = map(large, tokens)
+    return f"{of}{len(heldout):,} documents ({held} tokens) held out, {len(train):,} ({trained} tokens) to train on"
 
 
 def _at_most(steps: float) -> int:

@@ -117,6 +117,7 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
             f"**Confounded: the variants also differ in {names}, so no difference below is the effect of the question "
             "alone.**"
         )
+    said += [f"**Split: {text(warning)}.**" for warning in results.warnings]
     said += _joint_questions(results)
     if results.versions:
         runs = "; ".join(f"code {text(code)}: {text(names)}" for code, names in _versions(results).items())

@@ -158,7 +158,7 @@ class Results:
       outcomes: of complete runs, in the order of variants and seeds.
       problems: of every other run of the study.
       sweeps: of all values that sweeps try.
-      confounders, questions: those of the Plan.
+      confounders, questions, heldout_text, warnings: those of the Plan.
       scratch: of complete fine-tunings without pre-training, whose `variant` is a name in Plan.scratch: values of the
         fine-tuned measures alone.
       scratch_of: variant -> that name, where the variant has a fine-tuned measure.
@@ -171,6 +171,8 @@ class Results:
     sweeps: Sequence[Outcome]
     confounders: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     questions: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    heldout_text: str = ""
+    warnings: Sequence[str] = ()
     scratch: Sequence[Outcome] = ()
     scratch_of: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -343,6 +345,8 @@ class StudyFolder:
             sweeps=[self.outcome(job, plan) for job in jobs if job.field],
             confounders=plan.confounders,
             questions=plan.questions,
+            heldout_text=plan.heldout_text,
+            warnings=plan.warnings,
             scratch=[outcome for outcome in complete if outcome.variant in plan.scratch],
             scratch_of={variant: one.name for one in plan.scratch.values() for variant in one.shared_by},
         )

@@ -26,6 +26,14 @@ class DivergedError(ConfigError):
     """Training that cannot continue, because `train.max_nonfinite_updates` gradients in a row were not finite."""
 
 
+def _diverged(step: int, skipped: int, most: int) -> DivergedError:
+    return DivergedError(
+        f"stopped at step {step}: the gradients of {skipped} updates in a row were not finite "
+        f"(train.max_nonfinite_updates={most}); lower optimizer.learning_rate, lengthen optimizer.warmup_steps or set "
+        "precision=float32. The newest checkpoint is intact"
+    )
+
+
 class Recorder:
     """Writes the workdir of one run, and prints its messages. The loop calls the methods in this order:
 
@@ -98,11 +106,7 @@ class Recorder:
         if skipped:
             self.display.warn(f"step {step}: a gradient is not finite; the update was skipped ({skipped} in a row)")
         if skipped >= self._config.max_nonfinite_updates:
-            raise DivergedError(
-                f"stopped at step {step}: the gradients of {skipped} updates in a row were not finite "
-                f"(train.max_nonfinite_updates={self._config.max_nonfinite_updates}); lower optimizer.learning_rate, "
-                "lengthen optimizer.warmup_steps or set precision=float32. The newest checkpoint is intact"
-            )
+            raise _diverged(step, skipped, self._config.max_nonfinite_updates)
         self.display.update(step)
         if step % self._config.log_every:
             return

@@ -11,6 +11,7 @@ from command.program import plural
 from data.tokenizers.base import appended_names
 from data.windows.corpus_statistics import HELDOUT_TOKENS, coverage_warnings, describe_coverage, trigram_loss
 from data.windows.document_filter import describe_excluded
+from data.windows.split import split_warnings
 from experiment.experiment import Experiment
 from models.placement import platform_of
 from run.compiled_run import CompiledRun, attention_of
@@ -32,7 +33,8 @@ def print_summary(run: CompiledRun, display: Display, workdir: str) -> None:
             for reason in describe_excluded(documents, specs):
                 display.message(f"{'excluded':>{width}}  {of}{reason}")
         skipped, uncovered = _skipped_input_warnings(corpus), coverage_warnings(corpus.store, run.experiment.tokenizer)
-        corpus_warnings += [of + line for line in (*skipped, *uncovered)]
+        few = split_warnings(corpus.heldout_documents, run.corpora.split)
+        corpus_warnings += [of + line for line in (*skipped, *uncovered, *few)]
         if run.experiment.data.near_duplicates == "keep":
             corpus_warnings += _trained_text_warnings(corpus)
     of_machine = [*accelerator_warnings(), *unjoined_warnings(os.environ)]

@@ -93,7 +93,6 @@ def encode_chunk(corpus: CorpusConfig, tokenizer: Tokenizer, documents: list[Raw
         num_bytes = len(prompt_bytes) + len(text_bytes)
         chunk.bytes_read += num_bytes
         removed_by = filters.removed_by_text(document)
-        prompt = text = np.zeros(0, np.int32)
         if not removed_by:
             prompt, text = map(tokenizer.encode, (document.prompt, document.text))
             if not text.size:  # the normalization of a SentencePiece model can remove all text of a document

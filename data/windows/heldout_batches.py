@@ -79,8 +79,7 @@ class Heldout:
         most = max(num_windows // len(read), 1) if num_windows else None
         order = _visit_order([readers[k] for k in read], seed, most)
         self._reader_ids, total = order.reader_ids, len(order.indices)
-        self.num_windows = np.zeros(len(readers), np.int64)
-        self.num_windows[read] = np.bincount(order.reader_ids)
+        self.num_windows = np.bincount(read[order.reader_ids], minlength=len(readers))
         self._per_row, rows = spec.examples_per_row, np.asarray(local_rows, np.int64)
 
         def transform_groups(windows: Windows, num_rows: int) -> Batch:
@@ -103,8 +102,7 @@ class Heldout:
         drawn = self.batches.draw_windows(np.arange(total))
         self._most_in_row = int(np.bincount(drawn.windows // self._per_row).max())
         self.num_groups = batch_size * self._most_in_row
-        self.num_raw_tokens = np.zeros(len(readers), np.int64)
-        np.add.at(self.num_raw_tokens, drawn.denoiser_ids, drawn.lengths)
+        self.num_raw_tokens = np.bincount(drawn.denoiser_ids, drawn.lengths, len(readers)).astype(np.int64)
         example = np.cumsum(drawn.slices.begins) - 1
         documents_read = self.batches.in_store(drawn.reader_ids[example], drawn.slices.documents)
         self._documents_read = {k: np.unique(documents_read[drawn.denoiser_ids[example] == k]) for k in read.tolist()}

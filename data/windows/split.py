@@ -8,11 +8,14 @@ import numpy as np
 
 from command.program import plural
 from contract.errors import ConfigError
-from contract.rng import mix64, seed_bits
+from contract.rng import argsort, mix64, seed_bits
 from data.sources.files import text_digest
 from data.store.store import TokenStore
 from data.windows.documents import Documents
 from data.windows.leak_guard import copies_of
+
+_FEW_FILES = 5
+_SOME = 1 << 14  # of the held-out documents, which are in a random order
 
 Unit = Literal["file", "document", "label"]
 SplitBy = Literal["auto", "file", "document", "label"]
@@ -68,7 +71,7 @@ def split_documents(store: TokenStore, split: Split) -> tuple[Documents, Documen
         test = is_heldout(unit_digests(store, unit), unit, split)
     # Equal documents have equal digests; without their numbers they would be next to each other.
     seed, numbers = np.uint64(seed_bits(split.seed, "order")), np.arange(len(store), dtype=np.uint64)
-    order = np.argsort(mix64(mix64(store.digests ^ seed) + numbers), kind="stable")
+    order = argsort(mix64(mix64(store.digests ^ seed) + numbers))
     test = test[order]
     train, heldout = Documents(store, order[~test], "training"), Documents(store, order[test], "held-out")
     return (train, heldout) if split.heldout == "test" else _cut_validation(train, heldout, split)
@@ -104,6 +107,20 @@ def unit_of(store: TokenStore, split: Split) -> Unit:
         return split.split_by
     is_one_text = (store.file_digests == store.file_digests[0]).all()
     return "document" if store.meta["cut"] == "JSON line" or is_one_text else "file"
+
+
+def split_warnings(heldout: Documents, split: Split) -> list[str]:
+    """Returns a warning where data.split_by="auto" holds out so few files that they may be unlike the other ones."""
+    store, digests = heldout.store, heldout.store.file_digests
+    by_file = split.split_by == "auto" and not store.is_heldout.any() and unit_of(store, split) == "file"
+    if not by_file or len(np.unique(digests[heldout.index[:_SOME]])) >= _FEW_FILES:
+        return []
+    share = int(heldout.ends(eos=True)[-1]) / store.meta["num_tokens"]
+    files, all_files = (len(np.unique(found)) for found in (digests[heldout.index], digests))
+    return [
+        f"{files} of {all_files} files, {share:.0%} of the tokens, held out: they may be another kind of text than the "
+        "rest. data.split_by='document' holds out documents of every file; 'file' keeps this split without a warning"
+    ]
 
 
 def unit_digests(store: TokenStore, unit: Unit) -> np.ndarray:

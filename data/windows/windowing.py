@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from contract.errors import ConfigError
-from contract.rng import GOLDEN, mix64, seed_bits
+from contract.rng import GOLDEN, argsort, mix64, seed_bits
 from contract.windows import BatchSpec, WindowSpec
 from data.store.ranges import in_memory
 from data.windows.document_filter import classes_of, eligible, sizes_of
@@ -294,7 +294,7 @@ def _pack(documents: Documents, spec: WindowSpec) -> tuple[np.ndarray, np.ndarra
 def _epoch_order(documents: Documents, eos: bool, seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns a random order of documents, int64 [D], and where each ends in the documents so ordered, int64 [D]."""
     key, ends = np.uint64(seed_bits(seed, f"documents {epoch}")), documents.ends(eos)
-    order = np.argsort(mix64(key + GOLDEN * np.arange(len(ends), dtype=np.uint64)), kind="stable")
+    order = argsort(mix64(key + GOLDEN * np.arange(len(ends), dtype=np.uint64)))
     return order, np.cumsum(lengths_of(ends, order))
 
 
@@ -367,7 +367,7 @@ def pack_documents(sizes: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray,
         row[begin : begin + _BLOCK] = num_rows + row_in_block
         num_rows += int(row_in_block.max()) + 1
     places = np.empty(num_rows, np.int64)
-    places[np.argsort(mix64(np.arange(num_rows, dtype=np.uint64)), kind="stable")] = np.arange(num_rows)
+    places[argsort(mix64(np.arange(num_rows, dtype=np.uint64)))] = np.arange(num_rows)
     row = places[row]
     return np.argsort(row, kind="stable"), np.cumsum(np.bincount(row, minlength=num_rows))
 

@@ -137,11 +137,16 @@ def _check_supported(denoiser: Denoiser, row_shape: RowShape, documents: str) ->
                 f"{field}={value!r} does not go with {denoiser.field} ({type(objective).__name__}): use "
                 f"{' or '.join(map(repr, values))}"
             )
-    if documents == "pack" and denoiser.mode:
+    if documents == "pack":
+        _check_packed(denoiser, row_shape)
+
+
+def _check_packed(denoiser: Denoiser, row_shape: RowShape) -> None:
+    if denoiser.mode:
         raise _no_place_for_a_mode(denoiser)
-    # With "pack" each document's piece is a segment, and each segment reads one EOS in the encoder.
+    # Each document's piece is a segment, and each segment reads one EOS in the encoder.
     segments = row_shape.targets_length // 2 + 1
-    if documents == "pack" and row_shape.architecture == "encoder_decoder" and row_shape.inputs_length < segments:
+    if row_shape.architecture == "encoder_decoder" and row_shape.inputs_length < segments:
         raise ConfigError(
             f"data.inputs_length={row_shape.inputs_length} is too short for data.documents='pack': a row of "
             f"{row_shape.targets_length} targets can hold {segments} documents; set data.inputs_length={segments} "

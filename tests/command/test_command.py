@@ -128,6 +128,12 @@ def test_another_flag_is_not_the_value_of_config(arguments):
         parsed_with_config(*arguments)
 
 
+def test_a_path_that_is_relative_to_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"is relative to this folder; cloze's configs are in /.*/configs$"):
+        parsed_with_config("--config=configs/ul2.py")
+
+
 def test_a_preset_of_a_config_without_presets_is_named():
     with pytest.raises(ConfigError, match=r"--config=configs/base.py:x names a preset, .* has none: remove :x"):
         parsed_with_config("--config=configs/base.py:x")

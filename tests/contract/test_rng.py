@@ -13,6 +13,13 @@ def test_splitmix64_reference_values():
     assert rng.bits(np.asarray([1234567], np.uint64), 4)[0].tolist() == expected
 
 
+@given(st.lists(st.integers(0, 7)), st.lists(st.sampled_from([0, 1, 2, 1 << 40])))
+def test_argsort_is_numpys_also_where_keys_have_equal_high_bits_or_are_equal(high, low):
+    pairs = [(a << 61) + b for a in high for b in low]
+    for keys in (np.array(pairs, np.uint64), rng.mix64(np.array(pairs, np.uint64))):
+        np.testing.assert_array_equal(rng.argsort(keys), np.argsort(keys, kind="stable"))
+
+
 def test_each_key_is_independent_of_its_neighbours_and_of_the_width():
     both = rng.uniform(KEYS[:5], 8)
     np.testing.assert_array_equal(rng.uniform(KEYS[2:3], 3)[0], both[2, :3])

@@ -19,6 +19,7 @@ from data.windows.split import (
     Split,
     heldout_digest,
     split_documents,
+    split_warnings,
     unit_of,
 )
 from tests.data.corpus import corpus_config, write_texts
@@ -156,6 +157,24 @@ def test_the_automatic_unit(files, cut, unit):
 def test_fractions_that_leave_a_side_empty(fraction):
     with pytest.raises(ConfigError, match=r"data\.heldout_fraction=.* must lie between 0 and 1"):
         split(np.arange(4), fraction)
+
+
+def test_few_files_are_held_out_with_a_warning():
+    def warnings(files, split_by="auto", **fields):
+        store = memory_store(np.arange(1, len(files) + 1), files)
+        store.offsets, store.meta["num_tokens"] = np.arange(len(files) + 1) * 10, 10 * len(files)
+        vars(store).update(fields)
+        chosen = Split(0.1, 0, split_by)
+        return split_warnings(split_documents(store, chosen)[1], chosen)
+
+    [line] = warnings([1, 1, 1, 2, 2, 2])
+    assert line.startswith("1 of 2 files, 50% of the tokens, held out: ") and "data.split_by='document'" in line
+    [line] = warnings([1, *[2] * 9])
+    assert line.startswith(("1 of 2 files, 10% of", "1 of 2 files, 90% of"))
+    assert warnings([1] * 6) == warnings([*range(200)]) == []  # by document; many files
+    for chosen in ("file", "document"):
+        assert warnings([1, 1, 1, 2, 2, 2], chosen) == []
+    assert warnings([1, 1, 2, 2], is_heldout=np.array([0, 0, 1, 1], bool)) == []
 
 
 @pytest.mark.parametrize(

@@ -77,13 +77,19 @@ def objectives_study(corpus, **changes):
     return small_study(corpus, **fields | changes)
 
 
-def test_configs_with_models_of_their_own_are_confounded(corpus, capsys):
-    plan = make_plan(objectives_study(corpus), {})
+def test_configs_with_models_of_their_own_and_two_files_are_confounded(corpus, tmp_path, capsys):
+    """One file is held out: the study measures what the other one says of it."""
+    for text in sorted((corpus / "text").iterdir(), key=lambda path: path.stat().st_size)[-2:]:
+        (tmp_path / text.name).write_bytes(text.read_bytes())
+    plan = make_plan(objectives_study(corpus), {"data.path": str(tmp_path), "data.document_per": "paragraph"})
     assert {"model.architecture", "model.mlp", "model.initializer"} <= plan.confounders.keys()
     assert plan.confounders["model.architecture"] == ["decoder_only", "encoder_decoder"]
     assert not {"train.steps", "objective.name", "train.log_every"} & plan.confounders.keys()
     print_plan(plan, [])
     out = capsys.readouterr().out
+    assert re.search(
+        r"^\d+ documents \(.*k tokens\) held out, \d+ \(.*k tokens\) to train on\nWARNING: 1 of 2 files, ", out, re.M
+    )
     assert "CONFOUNDED" in out and "model.architecture: clm decoder_only, span_corruption encoder_decoder" in out
 
 

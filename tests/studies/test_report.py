@@ -148,6 +148,16 @@ def test_a_confounded_study_says_so_first(tmp_path):
     assert "| `model.num_layers` | 2 | 4 |" in written and "No field differs" not in written
 
 
+def test_the_text_and_a_warning_of_its_split_are_said(tmp_path):
+    results = dataclasses.replace(
+        make_results({"loss": VALUES}), warnings=["1 of 2 files held out"], heldout_text="3 documents held out"
+    )
+    written = write_report(results, tmp_path).read_text()
+    assert (
+        "**Split: 1 of 2 files held out.**" in written.splitlines()[2] and "\nText: 3 documents held out.\n" in written
+    )
+
+
 def test_what_varies_together_is_named_with_its_sizes(tmp_path):
     results = make_results({"loss": {"base": [1.0, 1.1, 1.2], "other": [2.0, 2.1, 2.2]}})
     sizes = {"base": dict(num_params=1000, steps=50), "other": dict(num_params=2500, steps=52)}
