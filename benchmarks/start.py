@@ -1,4 +1,4 @@
-"""Memory and requests of the start of a run: python -m benchmarks.start [--documents=1000000] [--latency_ms=20]
+"""Memory, time and requests of the start of a run: python -m benchmarks.start [--documents=1000000] [--latency_ms=20]
 
 Writes token stores of few and of many random documents, starts a run on each, and prints one JSON line. The start is
 what training does before its first step, without compiling: it opens the store, splits the documents, searches the
@@ -7,6 +7,7 @@ copies of held-out documents, makes the lines of the summary, and reads the firs
   "peak_mb"             the most memory that Python and NumPy had allocated (tracemalloc), with --documents
   "bytes_per_document"  by how much that exceeds the peak with few documents, for each further document. The few have
                         text enough for the trigram model of the summary, whose memory grows with it up to a limit
+  "seconds"             of a start with --documents, after one that has verified the store
 
 The pages of mapped files, which the system drops where memory is short, do not count.
 
@@ -93,9 +94,10 @@ def main() -> None:
         return
     if _DOCUMENTS.value < 2 * FEW_DOCUMENTS:
         raise ConfigError(f"--documents={_DOCUMENTS.value} must be {2 * FEW_DOCUMENTS:,} or more")
-    few, many = (start_peak(documents) for documents in (FEW_DOCUMENTS, _DOCUMENTS.value))
+    (few, _), (many, seconds) = (cost_of_start(documents) for documents in (FEW_DOCUMENTS, _DOCUMENTS.value))
     line = {"benchmark": "start", "documents": _DOCUMENTS.value, "peak_mb": round(many / 1e6, 1)}
     line["bytes_per_document"] = round((many - few) / (_DOCUMENTS.value - FEW_DOCUMENTS), 1)
+    line["seconds"] = round(seconds, 2)
     print(json.dumps(line), flush=True)
 
 
@@ -150,15 +152,17 @@ def counted(function: Callable[[], Any], count: int = 1) -> dict[str, float]:
     return {name: round(value / count, 3) for name, value in values.items()}
 
 
-def start_peak(documents: int) -> int:
-    """Starts a run on a store of so many random documents, and returns the peak of its memory in bytes."""
+def cost_of_start(documents: int) -> tuple[int, float]:
+    """Returns the peak of memory, in bytes, and the seconds of a start on a store of so many random documents."""
     with tempfile.TemporaryDirectory(prefix="cloze-start-") as folder:
         experiment = make_benchmark_experiment("span_corruption", folder, documents)
         tracemalloc.start()
         start(experiment)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    return peak
+        began = time.perf_counter()
+        start(experiment)
+    return peak, time.perf_counter() - began
 
 
 def start(experiment: Experiment) -> None:
