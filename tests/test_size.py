@@ -35,7 +35,7 @@ CODE = {
     "generate": 1_003,
     "huggingface": 2_012,
     "learners": 824,
-    "models": 1_658,
+    "models": 1_660,
     "objectives": 3_942,
     "plan": 647,
     "run": 1_376,
