@@ -63,8 +63,13 @@ def embedding(config: ModelConfig) -> Initializer:
 
 
 def relative_bias(config: ModelConfig) -> Initializer:
-    """Table of relative position biases [H, buckets]: in T5X, uniform of variance 2 / (H + buckets)."""
-    return _t5_or_normal(config, initializers.variance_scaling(1.0, "fan_avg", "uniform"))
+    """Table of relative position biases [H, buckets]: in T5X, uniform of variance 2 / (H + buckets).
+
+    H is that of the base in CompleteP, where the bias of one head is the same at all widths.
+    """
+    buckets, heads = config.relative_num_buckets, config.num_heads
+    scale = (heads + buckets) / (heads / width_ratio(config) + buckets)
+    return _t5_or_normal(config, initializers.variance_scaling(scale, "fan_avg", "uniform"))
 
 
 def output_table(config: ModelConfig) -> Initializer:

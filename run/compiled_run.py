@@ -191,7 +191,7 @@ def compiled_train_step(
 
     if is_pmap:
         in_axes = (None, 0, None, *[None] * len(frozen))
-        return jax.pmap(train_step, "data", in_axes=in_axes, out_axes=None, donate_argnums=0)
+        return jax.pmap(sharding.of_part(train_step), "data", in_axes=in_axes, out_axes=None, donate_argnums=0)
     return jax.jit(
         on_mesh(train_step, batch_sharding),
         in_shardings=(state_shardings, batch_sharding, None, *frozen),

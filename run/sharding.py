@@ -229,11 +229,20 @@ def per_part(function: Callable[..., Any], *, mesh: Mesh) -> Callable[..., Any]:
     remain the compiler's. The sums that `function` returns must be the same in all parts.
     """
 
-    def of_part(*arguments: Any) -> Any:
+    return _shard_map(of_part(function), mesh, (P(), P(), P("data"), P()), P(), ("data",))
+
+
+def of_part(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `function` for one part of the rows along the axis "data" of jax.shard_map or jax.pmap.
+
+    Random draws are those of the rows' places in the whole batch.
+    """
+
+    def run(*arguments: Any) -> Any:
         with placed(first_row=lambda count: jax.lax.axis_index("data") * count):
             return function(*arguments)
 
-    return _shard_map(of_part, mesh, (P(), P(), P("data"), P()), P(), ("data",))
+    return run
 
 
 def per_device(function: Callable[..., tuple[Any, Any]], *, mesh: Mesh) -> Callable[..., tuple[Any, Any]]:

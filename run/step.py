@@ -113,8 +113,7 @@ def make_train_step(
       seed: of the step's random draws, such as dropout; an int or an int32 [], which may be traced.
       axis_name: the mesh axes, or the axis of jax.pmap, whose parts of the rows have their own sums.
       per_part: maps the function (parameters, loss scale, batch, key) -> sums to one that runs on each part of the rows
-        of `axis_name` (run.sharding.per_part). None: under jax.pmap the whole step runs on one part, and each
-        part has its own key.
+        of `axis_name` (run.sharding.per_part). None: under jax.pmap the whole step runs on one part.
       ema_decay: `train.ema_decay`.
 
     The metrics are the learner's Sums, grad_norm, useful_token_fraction (the share of positions that are not padding),
@@ -133,8 +132,6 @@ def make_train_step(
 
     def summed_gradients(trees: tuple, loss_scale: LossScale | None, batch: Batch, key: jax.Array):
         weights, useful, scored = learner.weights(batch), useful_token_fraction(batch), scored_tokens(batch)
-        if axis_name is not None and per_part is None:
-            key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
         if axis_name is not None:
             weights, useful = jax.lax.psum(weights, axis_name), jax.lax.pmean(useful, axis_name)
             scored = jax.lax.psum(scored, axis_name)

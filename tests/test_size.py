@@ -22,7 +22,7 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_396,
+    "benchmarks": 1_399,
     "cloze": 280,
     "cluster": 395,
     "command": 370,
@@ -35,7 +35,7 @@ CODE = {
     "generate": 1_003,
     "huggingface": 2_012,
     "learners": 824,
-    "models": 1_658,
+    "models": 1_660,
     "objectives": 3_945,
     "plan": 647,
     "run": 1_376,

@@ -91,6 +91,16 @@ def test_initial_kernels_have_the_standard_deviations_of_the_table():
         np.testing.assert_allclose(np.std(kernel) * size * 128**0.5, 1, rtol=0.02, err_msg=name)
 
 
+def test_relative_biases_start_alike_at_all_widths():
+    """Uniform of variance 2 / (2 + 32), with the 2 heads of the base, and 2 / (8 + 32) in a standard model."""
+    for parameterization, variance in zip(PARAMETERIZATIONS, (2 / 34, 2 / 40), strict=True):
+        config = experiment_of(width=128, model__parameterization=parameterization, model__positions="relative").model
+        assert config.num_heads == 8 and config.relative_num_buckets == 32
+        table = initial(config)["decoder"]["relative_position_bias"]["embedding"]
+        bound = (3 * variance) ** 0.5
+        assert 0.98 * bound < abs(table).max() <= bound
+
+
 @pytest.mark.parametrize(
     ("name", "architecture", "head", "module"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.devices import CHIPS, GIB
 from command.flags import TRAINING_MEMORY, run_command
-from configs import ul2
+from configs import machines, ul2
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from plan import __main__ as command
@@ -26,6 +26,7 @@ from plan.estimate import (
     pool_share,
 )
 from run.memory import Machine, resolve_memory
+from run.sharding import mesh_shape
 from tests.in_process import run_here
 from tests.table import small_config
 from tests.train.subprocesses import run_main
@@ -255,6 +256,11 @@ def test_the_warning_names_a_mesh_of_the_same_devices(data, fsdp, remedy):
     compiled = Compiled(False, 1, 2, 6.0, collectives={"all-reduce": 5})
     [warning] = gather_warnings({"data": data, "fsdp": fsdp, "tensor": 1}, 5, compiled)
     assert warning == f"parameters are added up whole over mesh.fsdp, not gathered{remedy}"
+
+
+def test_the_preset_for_that_slice_has_half_of_its_devices_in_the_axis():
+    assert machines.topology_of("20b") == "v5p:4x4x4"
+    assert mesh_shape(make_experiment(ul2.get_config("20b"), vocab_size=384).mesh, 64) == (2, 32, 1)
 
 
 def test_costs_are_printed_and_in_the_json_file():

@@ -106,6 +106,17 @@ def test_an_update_is_that_of_one_device_and_one_microbatch(case):
     assert difference(updated(experiment, jax.devices()), expected) < 2e-4
 
 
+@pytest.mark.parametrize("case", ["dropout; fsdp, tensor", "electra"])
+def test_an_update_under_pmap_has_the_draws_of_one_device(case):
+    name, architecture, fields, _ = CASES[case]
+    experiment = experiment_of(name, architecture, **fields | {"mesh__backend": "pmap"})
+    step, state, batch = step_of(experiment, jax.devices())
+    parts = {field: np.asarray(array).reshape(8, -1, *array.shape[1:]) for field, array in batch.items()}
+    state, metrics = step(jax.device_get(state), parts, seed_array(0))
+    expected = on_one_device(name, architecture, tuple(fields.items()))
+    assert difference(jax.device_get((state.params, metrics)), expected) < 2e-4
+
+
 @pytest.mark.parametrize("mesh", [{}, {"mesh__fsdp": 2}, {"mesh__fsdp": 2, "mesh__tensor": 2}], ids=str)
 def test_an_update_with_a_teacher_is_that_of_one_device_and_one_microbatch(mesh):
     """The top-k, chunks, and a teacher that is sharded as the model is."""

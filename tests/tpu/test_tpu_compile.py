@@ -40,17 +40,22 @@ def test_the_base_preset_compiles_for_a_tpu(config):
     assert plan.compiled.collectives, "four chips with rows of one batch must sum their gradients"
 
 
+def sharded_plan(name, architecture):
+    """The plan of two layers of width 512, in bfloat16, sharded over four chips."""
+    fields = small_config(name, architecture, mesh__data=1, mesh__fsdp=-1)
+    fields["model"] |= {"d_model": 512, "d_ff": 1024, "num_heads": 4, "num_kv_heads": 4, "head_dim": 128}
+    fields["data"] |= {"inputs_length": 256, "targets_length": 256}
+    fields["precision"] = "bfloat16"
+    return estimate(make_experiment(fields), parse_topology("v5e:2x2"))
+
+
 def test_split_parameters_are_gathered_and_their_gradients_scattered():
     """CLM, two layers of width 512, in bfloat16.
 
     Every matrix is gathered in the forward and in the backward pass; activations are gathered too. The gradient of a
     joined query-key-value kernel would be added up whole: 6 MiB in float32.
     """
-    fields = small_config("clm", "decoder_only", mesh__data=1, mesh__fsdp=-1)
-    fields["model"] |= {"d_model": 512, "d_ff": 1024, "num_heads": 4, "num_kv_heads": 4, "head_dim": 128}
-    fields["data"] |= {"inputs_length": 256, "targets_length": 256}
-    fields["precision"] = "bfloat16"
-    plan = estimate(make_experiment(fields), parse_topology("v5e:2x2"))
+    plan = sharded_plan("clm", "decoder_only")
     matrices = 2 * 2 * (4 * 512 * 512 + 3 * 512 * 1024)  # bytes of both layers
     assert 2 * matrices <= plan.compiled.collectives["all-gather"] < 3 * matrices
     assert 0 < plan.compiled.collectives["reduce-scatter"] < matrices
@@ -58,6 +63,20 @@ def test_split_parameters_are_gathered_and_their_gradients_scattered():
     step = plan.compiled
     assert plan.total_bytes == sum((step.argument_bytes, step.temporary_bytes, step.result_bytes, step.code_bytes))
     assert abs(step.argument_bytes - plan.parameter_bytes - plan.optimizer_bytes - plan.batch_bytes) < 2**20
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "biases"),
+    [("span_corruption", "encoder_decoder", 2), ("multi_token_prediction:sequential", "decoder_only", 0)],
+)
+def test_cross_attention_and_heads_are_gathered_and_their_gradients_scattered(name, architecture, biases):
+    """The models of the other presets that are sharded. biases: relative biases, whose gradients are added whole."""
+    plan = sharded_plan(name, architecture)
+    found, parameters = plan.compiled.collectives, 2 * plan.num_params
+    assert 1.8 * parameters <= found["all-gather"] < 3 * parameters
+    assert 1.8 * parameters / 4 <= found["reduce-scatter"] < 3 * parameters / 4, "in float32, a quarter for each chip"
+    assert found["all-reduce"] < 2**18 + biases * 4 * 4 * 256 * 256, "norms, a few scalars, and 4 heads' biases"
+    assert plan.warnings == []
 
 
 def test_a_program_that_exceeds_the_memory_is_refused_with_its_size():
