@@ -118,8 +118,8 @@ def split_warnings(heldout: Documents, split: Split) -> list[str]:
     share = int(heldout.ends(eos=True)[-1]) / store.meta["num_tokens"]
     files, all_files = (len(np.unique(found)) for found in (digests[heldout.index], digests))
     return [
-        f"{files} of {all_files} files, {share:.0%} of the tokens, held out: they may be another kind of text than the "
-        "rest. data.split_by='document' holds out documents of every file; 'file' keeps this split without a warning"
+        f"the held-out text is {files} of {all_files} files ({share:.0%} of the tokens), and may be of another kind "
+        "than the rest: data.split_by='document' holds out documents of every file; 'file' keeps this split and does not warn"
     ]
 
 

@@ -168,9 +168,12 @@ def test_few_files_are_held_out_with_a_warning():
         return split_warnings(split_documents(store, chosen)[1], chosen)
 
     [line] = warnings([1, 1, 1, 2, 2, 2])
-    assert line.startswith("1 of 2 files, 50% of the tokens, held out: ") and "data.split_by='document'" in line
+    assert (
+        line.startswith("the held-out text is 1 of 2 files (50% of the tokens), ")
+        and "data.split_by='document'" in line
+    )
     [line] = warnings([1, *[2] * 9])
-    assert line.startswith(("1 of 2 files, 10% of", "1 of 2 files, 90% of"))
+    assert " is 1 of 2 files (10%" in line or " is 1 of 2 files (90%" in line
     assert warnings([1] * 6) == warnings([*range(200)]) == []  # by document; many files
     for chosen in ("file", "document"):
         assert warnings([1, 1, 1, 2, 2, 2], chosen) == []
