@@ -119,7 +119,7 @@ def split_warnings(heldout: Documents, split: Split) -> list[str]:
     files, all_files = (len(np.unique(found)) for found in (digests[heldout.index], digests))
     return [
         f"the held-out text is {files} of {all_files} files ({share:.0%} of the tokens), and may be of another kind "
-        "than the rest: data.split_by='document' holds out documents of every file; 'file' keeps this split and does not warn"
+        "than the rest: data.split_by='document' holds out a part of each file, and 'file' accepts this split"
     ]
 
 
