@@ -38,9 +38,11 @@ def argsort(keys: np.ndarray) -> np.ndarray:
     NumPy sorts values faster than it argsorts them, so the index of each key replaces the key's low bits.
     """
     low = np.uint64(len(keys).bit_length())
-    high = np.sort(keys >> low << low | np.arange(len(keys), dtype=np.uint64))
-    order = (high - (high >> low << low)).astype(np.int64)
-    tied = np.flatnonzero(np.diff(high >> low) == 0)
+    high = keys >> low << low | np.arange(len(keys), dtype=np.uint64)
+    high.sort()
+    order = (high & ~(~np.uint64(0) << low)).view(np.int64)
+    high >>= low
+    tied = np.flatnonzero(high[1:] == high[:-1])
     places = np.union1d(tied, tied + 1)
     order[places] = order[places][np.argsort(keys[order[places]], kind="stable")]
     return order

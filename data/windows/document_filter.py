@@ -19,16 +19,21 @@ def eligible(documents: Documents, spec: WindowSpec) -> tuple[Documents, list[st
     reasons: list[str] = []
     if "labels" in spec.extra_columns:
         documents = _exclude(documents, classes_of(documents, spec) < 0, spec, reasons, _describe_other_labels)
-    if "prompt_lengths" in spec.extra_columns and not documents.store.prompt_lengths.any():
-        raise ConfigError(
-            f"{spec.name!r} learns responses to prompts, and no document has a prompt: "
-            "set data.source to 'jsonl', 'gym' or 'stdlib_functions'"
-        )
+    if "prompt_lengths" in spec.extra_columns:
+        _check_prompts(documents, spec)
     if spec.documents == "whole":
         positions = [capacity.positions for capacity in spec.capacities]
         is_too_long = (sizes_of(documents, spec) > positions).any(axis=1)
         documents = _exclude(documents, is_too_long, spec, reasons, _describe_too_long)
     return documents, reasons
+
+
+def _check_prompts(documents: Documents, spec: WindowSpec) -> None:
+    if not documents.store.prompt_lengths.any():
+        raise ConfigError(
+            f"{spec.name!r} learns responses to prompts, and no document has a prompt: "
+            "set data.source to 'jsonl', 'gym' or 'stdlib_functions'"
+        )
 
 
 def describe_excluded(documents: Documents, specs: Sequence[WindowSpec]) -> list[str]:

@@ -8,6 +8,7 @@ predicts only a part of a window, such as the end, would never predict the rest 
 import abc
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ from data.windows.documents import Documents, begins_of, lengths_of
 
 # Keeps the draws of other windows independent of the objective's draws, which use the same keys.
 _OTHERS = np.uint64(seed_bits(0, "others"))
+
+_ONE_AT_A_TIME = threading.Lock()  # several reader threads need the same order at the same time
 
 _BLOCK = 1 << 13  # documents packed at a time: enough to fill rows, few enough to compare each size with every row
 
@@ -151,7 +154,8 @@ class JoinedReader(WindowReader):
         """
         if self.seed is None:
             return None, self.ends, 0
-        order, ends = _epoch_order(self.documents, self.spec.eos, self.seed, epoch)
+        with _ONE_AT_A_TIME:
+            order, ends = _epoch_order(self.documents, self.spec.eos, self.seed, epoch)
         place = seed_bits(self.seed, f"cut {self.spec.name} {self.spec.raw_length} {epoch}")
         return order, ends, place % int(ends[-1])
 
