@@ -10,7 +10,9 @@ import numpy as np
 
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
+from experiment.outside import code_flag
 from experiment.schedules import make_schedule
+from generate.fill_masks import fills_masks
 from generate.sample import sample_for_display
 from models.transformer import Params
 from run.compiled_run import CompiledRun
@@ -20,6 +22,7 @@ from run.step import TrainState
 from train.display import Display
 from train.start import Start
 from workdir.metrics import MetricsWriter
+from workdir.workdir import Workdir
 
 
 class DivergedError(ConfigError):
@@ -159,10 +162,7 @@ class Recorder:
         self.display.message(sample)
         self._writer.write_text(step, "sample", sample)
         self.display.message(f"done: {step} steps; config.json, metrics.jsonl and checkpoints are in {self.workdir}")
-        if experiment.learner.language_model(experiment.params_shapes) is None:
-            self.display.message(f"To evaluate: python -m train.evaluate --workdir={self.workdir}")
-        else:
-            self.display.message(f"To sample: python -m train.generate --workdir={self.workdir} --prompt=...")
+        self.display.message(closing_hint(experiment, self.workdir))
         return True
 
     def __enter__(self) -> Self:
@@ -170,6 +170,15 @@ class Recorder:
 
     def __exit__(self, error_type: type[BaseException] | None, *_) -> None:
         self._writer.close(failed=error_type is not None)
+
+
+def closing_hint(experiment: Experiment, workdir: Workdir) -> str:
+    """Returns the command that reads a finished run: it samples, or evaluates where the run predicts no tokens."""
+    reads = f"--workdir={workdir}{code_flag(experiment.learner, experiment.denoisers)}"
+    if experiment.learner.language_model(experiment.params_shapes) is None:
+        return f"To evaluate: python -m train.evaluate {reads}"
+    masks = " --max_tokens=8" if fills_masks(experiment, "") else ""  # a prompt without a mask has none to fill in
+    return f"To sample: python -m train.generate {reads} --prompt=...{masks}"
 
 
 def final_warnings(experiment: Experiment, losses: Mapping[int, float | None]) -> list[str]:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from cluster.stopping import StopBarrier
+from generate.texts import NamedText, Options, read_texts
 from tests.table import small_experiment
 from train.loop import train
-from train.recorder import Recorder, final_warnings
+from train.recorder import Recorder, closing_hint, final_warnings
 from train.start import Start
 from workdir.workdir import Workdir
 
@@ -89,6 +90,22 @@ def test_the_next_batch_is_on_the_devices_before_the_host_waits_for_a_step(monke
 def test_warnings_at_the_end(name, architecture, losses, expected):
     found = final_warnings(small_experiment(name, architecture), dict(zip((10, 20, 30), losses, strict=False)))
     assert found[:1] == [] if expected is None else found[0].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "expected"),
+    [
+        ("clm", "decoder_only", "To sample: python -m train.generate --workdir=runs/x --prompt=..."),
+        ("mlm", "encoder_only", "To sample: python -m train.generate --workdir=runs/x --prompt=... --max_tokens=8"),
+        ("classification", "encoder_only", "To evaluate: python -m train.evaluate --workdir=runs/x"),
+    ],
+)
+def test_the_hint_at_the_end_is_a_command_that_reads_the_run(name, architecture, expected):
+    experiment = small_experiment(name, architecture)
+    hint = closing_hint(experiment, Workdir("runs/x"))
+    assert hint == expected
+    if "--prompt" in hint:
+        read_texts(experiment, [NamedText("...", "--prompt")], Options(max_tokens=8 if "max_tokens" in hint else None))
 
 
 def test_it_saves_when_the_minutes_have_passed(monkeypatch, tmp_path):
