@@ -171,6 +171,7 @@ def test_text_that_looks_like_a_special_token_is_ordinary_text():
     assert prompt.text.tolist() == [3 + byte for byte in b"[X] <pad></s>"]
     assert note == "[X] in the prompt is read as ordinary text; choose a mode with --mode"
     assert read_prompt(tiny_experiment("clm", "decoder_only"), "[X]", None)[1] == []  # a run without mode tokens
+    assert len(read_prompt(tiny_experiment("clm", "decoder_only"), "[MASK]", None)[0].text) == len("[MASK]")
 
 
 def test_a_continuation_omits_the_leading_sentinel_of_the_answer():
@@ -204,6 +205,15 @@ INVALID_PROMPTS = {
     ),
     "empty": ("prefix_lm", "decoder_only", "", None, "--prompt is empty"),
     "numbering": ("ul2", "decoder_only", "<extra_id_1><extra_id_0>", None, "number them <extra_id_0>, <extra_id_1>"),
+    "mask": (
+        "span_corruption",
+        "encoder_decoder",
+        "a[MASK]b",
+        None,
+        "\\[MASK\\], .* masks: write <extra_id_0>, ",
+    ),
+    "mask and sentinel": ("ul2", "decoder_only", "a[MASK]<extra_id_0>", None, "fills in sentinels, not masks"),
+    "mask with another task": ("ul2", "decoder_only", "a[MASK]b", None, "fills in sentinels, not masks"),
     "unknown mode": ("ul2", "decoder_only", "a", "[Q]", "--mode='\\[Q\\]'.*'\\[R\\]', '\\[S\\]', '\\[X\\]'"),
     "no spans": ("clm", "decoder_only", "a<extra_id_0>", None, "this run fills in no spans: remove them$"),
     "not Unicode": ("clm", "decoder_only", "a\udcff", None, "not valid UTF-8 at character 1"),
