@@ -143,7 +143,7 @@ INVALID = {
         lambda model: model.generate("a", temprature=0),
         r"^unknown option temprature=0: did you mean temperature\?$",
     ),
-    "another option": (lambda model: model.generate("a", wordy=1), "^unknown option wordy=1: choose one of mode, max_"),
+    "another option": (lambda model: model.generate("a", xyz=1), "^unknown option xyz=1: choose one of mode, max_"),
     "option's type": (lambda model: model.generate("a", temperature="hot"), "^temperature='hot' must be a number, not"),
     "ids": (lambda model: model.losses(np.array([1, 999])), "^text 1 must be ids from 0 to 3"),
     "denoiser": (lambda model: model.losses("a", denoiser="r"), "^denoiser='r' must be one of 'clm'"),
