@@ -33,7 +33,7 @@ from run.evaluation import evaluate
 from run.restore import language_model, reading_mesh
 from run.texts import Text, batch_of, takes_pairs, text_windows
 from show.examples import Chunk
-from show.page import Page, default_num_examples, make_page, make_page_of_rows
+from show.page import Page, make_page_of_rows, open_page
 from show.terminal import AS_WRITTEN, html_page, print_page
 from workdir.workdir import Workdir
 
@@ -126,9 +126,8 @@ class Model:
         """
         experiment = self.experiment
         if texts is None:
-            num_examples = default_num_examples(experiment, num_examples)
-            documents = open_corpora(experiment, show_progress=False).train_documents
-            return Shown(make_page(experiment, documents, title=self._source, num_examples=num_examples))
+            page = open_page(experiment, title=self._source, num_examples=num_examples, show_progress=False)
+            return Shown(page)
         texts, _ = listed(texts, has_pairs=takes_pairs(experiment, denoiser))
         windows, _, _ = text_windows(experiment, texts, denoiser=denoiser, seed=seed)
         chunk = Chunk(windows, batch_of(experiment, windows))

@@ -39,7 +39,7 @@ CODE = {
     "objectives": 3_942,
     "plan": 647,
     "run": 1_376,
-    "show": 966,
+    "show": 994,
     "studies": 3_045,
     "train": 1_040,
     "workdir": 862,
