@@ -25,7 +25,7 @@ CODE = {
     "benchmarks": 1_396,
     "cloze": 293,
     "cluster": 395,
-    "command": 366,
+    "command": 374,
     "configs": 2_364,
     "contract": 405,
     "data": 4_542,
