@@ -41,7 +41,7 @@ CODE = {
     "run": 1_376,
     "show": 994,
     "studies": 3_045,
-    "train": 1_040,
+    "train": 1_042,
     "workdir": 862,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.

@@ -12,7 +12,6 @@ from contract.errors import ConfigError
 from experiment.experiment import Experiment
 from experiment.outside import code_flag
 from experiment.schedules import make_schedule
-from generate.fill_masks import fills_masks
 from generate.sample import sample_for_display
 from models.transformer import Params
 from run.compiled_run import CompiledRun
@@ -177,8 +176,10 @@ def closing_hint(experiment: Experiment, workdir: Workdir) -> str:
     reads = f"--workdir={workdir}{code_flag(experiment.learner, experiment.denoisers)}"
     if experiment.learner.language_model(experiment.params_shapes) is None:
         return f"To evaluate: python -m train.evaluate {reads}"
-    masks = " --max_tokens=8" if fills_masks(experiment, "") else ""  # a prompt without a mask has none to fill in
-    return f"To sample: python -m train.generate {reads} --prompt=...{masks}"
+    vocab, promptings = experiment.vocab, [denoiser.objective.prompting for denoiser in experiment.denoisers]
+    reads_masks = all(prompting is None or vocab.mask in prompting.special_tokens(vocab) for prompting in promptings)
+    prompt = f"'... {vocab.names()[vocab.mask]} ...'" if reads_masks else "..."  # some of these need a mask
+    return f"To sample: python -m train.generate {reads} --prompt={prompt}"
 
 
 def final_warnings(experiment: Experiment, losses: Mapping[int, float | None]) -> list[str]:
