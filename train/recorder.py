@@ -174,9 +174,9 @@ class Recorder:
 def closing_hint(experiment: Experiment, workdir: Workdir) -> str:
     """Returns the command that reads a finished run: it samples, or evaluates where the run predicts no tokens."""
     reads = f"--workdir={workdir}{code_flag(experiment.learner, experiment.denoisers)}"
-    if experiment.learner.language_model(experiment.params_shapes) is None:
-        return f"To evaluate: python -m train.evaluate {reads}"
     vocab, promptings = experiment.vocab, [denoiser.objective.prompting for denoiser in experiment.denoisers]
+    if not any(promptings) or experiment.learner.language_model(experiment.params_shapes) is None:
+        return f"To evaluate: python -m train.evaluate {reads}"
     reads_masks = all(prompting is None or vocab.mask in prompting.special_tokens(vocab) for prompting in promptings)
     prompt = f"'... {vocab.names()[vocab.mask]} ...'" if reads_masks else "..."  # some of these need a mask
     return f"To sample: python -m train.generate {reads} --prompt={prompt}"

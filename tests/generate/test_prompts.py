@@ -1,5 +1,6 @@
 """Prompts: laid out as in training, answers put into them, and prompts that cannot work."""
 
+import dataclasses
 import io
 
 import numpy as np
@@ -163,6 +164,15 @@ def test_a_prompt_with_a_mask_is_for_a_denoiser_that_reads_it_as_one():
     experiment = make_experiment(fields)
     assert read_prompt(experiment, "ab[MASK]cd", None)[0].denoiser.name == "blank"
     assert read_prompt(experiment, "ab", None)[0].denoiser.name == "lm"
+
+
+def test_a_mask_is_refused_where_the_vocabulary_has_none(monkeypatch):
+    experiment = tiny_experiment("span_corruption", "encoder_decoder")
+    monkeypatch.setattr(experiment.tokenizer, "vocab", dataclasses.replace(experiment.vocab, mask=-1))
+    with pytest.raises(
+        ConfigError, match=r"^--prompt has \[MASK\], and this run's model fills in sentinels, not masks"
+    ):
+        read_prompt(experiment, "a[MASK]b<extra_id_0>", None)
 
 
 def test_text_that_looks_like_a_special_token_is_ordinary_text():
