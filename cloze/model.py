@@ -1,10 +1,12 @@
 """A model and what one does with it from Python."""
 
+import dataclasses
+import difflib
 import functools
 import io
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -31,7 +33,7 @@ from run.evaluation import evaluate
 from run.restore import language_model, reading_mesh
 from run.texts import Text, batch_of, takes_pairs, text_windows
 from show.examples import Chunk
-from show.page import Page, default_num_examples, make_page, make_page_of_rows
+from show.page import Page, make_page_of_rows, open_page
 from show.terminal import AS_WRITTEN, html_page, print_page
 from workdir.workdir import Workdir
 
@@ -124,9 +126,8 @@ class Model:
         """
         experiment = self.experiment
         if texts is None:
-            num_examples = default_num_examples(experiment, num_examples)
-            documents = open_corpora(experiment, show_progress=False).train_documents
-            return Shown(make_page(experiment, documents, title=self._source, num_examples=num_examples))
+            page = open_page(experiment, title=self._source, num_examples=num_examples, show_progress=False)
+            return Shown(page)
         texts, _ = listed(texts, has_pairs=takes_pairs(experiment, denoiser))
         windows, _, _ = text_windows(experiment, texts, denoiser=denoiser, seed=seed)
         chunk = Chunk(windows, batch_of(experiment, windows))
@@ -220,7 +221,7 @@ class Model:
         """
         prompts, is_one = listed(prompts)
         _check_batch_size(batch_size)
-        chosen = Options(**options)
+        chosen = _checked_options(options)
         texts = [NamedText(text, f"prompt {number}") for number, text in enumerate(prompts, start=1)]
         model = self._language_model
         read, notes = read_texts(model.experiment, texts, chosen)
@@ -284,7 +285,11 @@ def listed(texts: Any, *, has_pairs: bool = False) -> tuple[list[Any], bool]:
     """Returns the texts as a list, and whether they were one text.
 
     has_pairs: whether a text is a pair of strings, a prompt and its response. Otherwise a tuple is a sequence of texts.
+
+    Raises ConfigError for what is neither a text nor a sequence.
     """
+    if not isinstance(texts, Iterable):
+        raise ConfigError(f"{texts!r} must be a text or a list of texts, not {type(texts).__name__}")
     is_pair = isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(part, str) for part in texts)
     is_one = isinstance(texts, str | np.ndarray) or (has_pairs and is_pair)
     return [texts] if is_one else list(texts), is_one
@@ -295,6 +300,18 @@ def train_batches(experiment: Experiment, start: int) -> Iterator[Batch]:
     data = experiment.data
     made = experiment.batches(open_corpora(experiment, show_progress=False).train_documents)
     return loader(made, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+
+
+def _checked_options(given: Mapping[str, Any]) -> Options:
+    names = [field.name for field in dataclasses.fields(Options)]
+    for name, value in given.items():
+        if name not in names:
+            near = difflib.get_close_matches(name, [*names, "batch_size"], n=1)
+            hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(names)}"
+            raise ConfigError(f"unknown option {name}={value!r}: {hint}")
+        if name not in ("mode", "order") and not isinstance(value, int | float | np.number | None):
+            raise ConfigError(f"{name}={value!r} must be a number, not {type(value).__name__}")
+    return Options(**given)
 
 
 def _check_batch_size(batch_size: Any) -> None:

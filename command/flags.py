@@ -41,6 +41,11 @@ TRAINING_MEMORY = (
     "--topology says whether that is sufficient"
 )
 _BASE_CONFIG = pathlib.Path(__file__).parents[1] / "configs" / "base.py"
+_EXPECTED = {  # what Python and absl say of a flag's value -> what the flag expects
+    "invalid literal for int": "a whole number, such as 1000",
+    "could not convert string to float": "a number, such as 0.1",
+    "('Non-boolean argument": "True or False",
+}
 _SOME_CONFIG = "name one of configs/, as in --config=configs/ul2.py"
 
 
@@ -343,6 +348,9 @@ def _one_line(error: BaseException, argv: list[str]) -> str:
     missing = re.match(r"flag --(\w+)=None: Flag --\w+ must have a value other than None", said)
     if missing:
         return f"--{missing[1]} is missing: write --{missing[1]}=..."
+    wrong = re.match(rf"flag (--[\w.]+=.*?): ({'|'.join(map(re.escape, _EXPECTED))})", said, re.DOTALL)
+    if wrong:
+        return f"{' '.join(wrong[1].split())} must be {_EXPECTED[wrong[2]]}"
     override = re.match(r"Unknown command line flag '(config\.[\w.]+)'", said)
     if override:
         return f"--{override[1]} needs --config: name the config that it changes, as in --config=configs/ul2.py"

@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -58,6 +59,17 @@ def code_of(learner: Learner, denoisers: Iterable[Denoiser]) -> dict[str, Any]:
     classes = {type(learner), *(type(denoiser.objective) for denoiser in denoisers)}
     outside = [each for each in classes if each.__module__.partition(".")[0] not in _OURS]
     return {"code": _origins(outside)} if outside else {}
+
+
+def code_flag(learner: Learner, denoisers: Iterable[Denoiser]) -> str:
+    """Returns the flag that a command needs to read a run, " --code=FILE"; "" where entry points or no file name it.
+
+    The flag names one file: for classes of several files it is " --code=...", for a file that imports them.
+    """
+    origins = [each for kind in code_of(learner, denoisers).get("code", {}).values() for each in kind.items()]
+    is_installed = {name for name, _ in origins if importlib.metadata.entry_points(group=_GROUP, name=name)}
+    files = {origin["file"] for name, origin in origins if name not in is_installed} - {""}
+    return f" --code={shlex.quote(files.pop()) if len(files) == 1 else '...'}" if files else ""
 
 
 def check_code(section: Any, file: str) -> None:

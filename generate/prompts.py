@@ -8,7 +8,7 @@ import numpy as np
 
 from contract.batch import Batch
 from contract.errors import ConfigError
-from contract.vocab import Vocab, sentinel_name
+from contract.vocab import GENERAL_NAMES, Vocab, sentinel_name
 from experiment.experiment import Experiment
 from objectives import Denoiser
 from objectives.algebra.sequences import Sequences
@@ -58,15 +58,18 @@ def read_prompt(
     mode: a mode token, which restricts the choice to the denoisers with this mode; None: all denoisers.
     where: names the prompt in messages.
 
-    Raises ConfigError if no denoiser of the run accepts the prompt or has the mode.
+    Raises ConfigError if no denoiser of the run accepts the prompt or has the mode, and for a mask ("[MASK]") where the
+    run fills in spans and no masks.
     """
     tokenizer, vocab, notes = experiment.tokenizer, experiment.vocab, []
     text = _with_general_names(text, vocab)
     num_sentinels = len(_SENTINEL.findall(text))
-    marks = [name for name, id_ in vocab.ids_by_name().items() if id_ == vocab.mask]
-    has_masks = any(name in text for name in marks)
-    denoiser = _choose_denoiser(experiment, mode, where, has_sentinels=num_sentinels > 0, has_masks=has_masks)
+    marks = [name for name, id_ in vocab.ids_by_name().items() if id_ == vocab.mask >= 0]
+    found = next((name for name in [*marks, GENERAL_NAMES["mask"]] if name in text), "")
+    denoiser = _choose_denoiser(experiment, mode, where, has_sentinels=num_sentinels > 0, has_masks=bool(found))
     prompting = denoiser.objective.prompting
+    if found and vocab.mask not in prompting.special_tokens(vocab):
+        _check_fills_no_spans(experiment, mode, f"{where} has {found}")
     max_sentinels = prompting.max_sentinels(vocab)
     if max_sentinels is not None:
         _check_sentinels(text, vocab, max_sentinels, where)
@@ -205,6 +208,18 @@ def _with_general_names(text: str, vocab: Vocab) -> str:
     for k, id_ in enumerate(vocab.sentinel_ids):
         text = text.replace(names[id_], sentinel_name(k))
     return text
+
+
+def _check_fills_no_spans(experiment: Experiment, mode: str | None, what: str) -> None:
+    """Raises ConfigError for a prompt with a mask where a denoiser fills in spans. what: the message begins so.
+
+    A model that only continues texts reads the mask's name as text.
+    """
+    if any(d.objective.prompting.task == "infill_spans" for d in denoisers_with_mode(experiment, mode)):
+        raise ConfigError(
+            f"{what}, and this run's model fills in sentinels, not masks: write {sentinel_name(0)}, {sentinel_name(1)} "
+            "and so on in its place"
+        )
 
 
 def _check_sentinels(text: str, vocab: Vocab, most: int, where: str) -> None:

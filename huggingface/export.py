@@ -184,8 +184,8 @@ class Exporter:
             rows["corpus"] = describe_corpus(experiment.data).replace("|", "\\|")
             rows["tokens seen"] = f"{sum(self.workdir.counters(step)['raw_tokens']):,} of training text"
             lines = self.workdir.metrics("eval") if self.workdir.has_metrics else []
-            losses = [line["loss"] for line in lines if line["step"] == step]
-            rows["held-out loss"] = f"{losses[-1]} nats per scored token" if losses else "not evaluated at this step"
+            at_step = [line for line in lines if line["step"] == step and line.get("loss") is not None]
+            rows["held-out loss"] = _loss_text(at_step[-1]) if at_step else "not evaluated at this step"
         if self.language_model_only or self.discriminator_only:
             rows["not in this folder"] = "what the run trained in addition to this model"
         title = f"# {experiment.objective_name} ({experiment.model.architecture.replace('_', '-')})"
@@ -203,6 +203,12 @@ class Exporter:
     def _origin(self, part: str) -> dict[str, Any]:
         """Returns what FolderModel.origin says of an imported model; {} for a run."""
         return self.workdir.imported().get("folders", {}).get(part, {})
+
+
+def _loss_text(line: dict[str, Any]) -> str:
+    """Returns the held-out loss of a line of metrics.jsonl, and its standard error if the line has one."""
+    stderr = line.get("loss_stderr")
+    return f"{line['loss']:.4g}" + (f" ± {stderr:.2g}" if stderr is not None else "") + " nats per scored token"
 
 
 def _check_rows(denoiser: Denoiser, experiment: Experiment) -> None:

@@ -290,6 +290,6 @@ def _tokenizer_file(folder: HuggingFaceFolder) -> Path:
         if (folder.path / name).exists():
             return folder.path / name
     raise ConfigError(
-        f"{folder.where} has no tokenizer.json: write it there with AutoTokenizer.from_pretrained(MODEL)"
-        ".save_pretrained(FOLDER) of transformers"
+        f"{folder.where} has no tokenizer ({', '.join(TOKENIZER_FILES)}): write one there with "
+        "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER) of transformers"
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from command.program import plural
 from contract.batch import check_batch
+from data.windows.corpus_statistics import coverage_warnings
 from data.windows.document_filter import describe_excluded
 from data.windows.documents import Documents, MixedDocuments
 from experiment.experiment import Experiment
@@ -39,8 +40,10 @@ class DenoiserFacts(NamedTuple):
     fields: str
 
 
-def experiment_facts(experiment: Experiment, documents: Documents | MixedDocuments) -> list[tuple[str, str]]:
-    """Returns (name, value) of each fact about the objective, the architecture and the data."""
+def experiment_facts(
+    experiment: Experiment, documents: Documents | MixedDocuments, heldout: Documents | MixedDocuments | None = None
+) -> list[tuple[str, str]]:
+    """Returns (name, value) of each fact about the objective, the architecture and the data, as for `make_page`."""
     data, config = experiment.data, with_steps(experiment.config["objective"], experiment.train.steps)
     own = _written({key: value for key, value in config.items() if key not in _SHOWN_ELSEWHERE})
     windows = f"{plural(experiment.row_shape.examples_per_row, 'window')} per row"
@@ -55,20 +58,23 @@ def experiment_facts(experiment: Experiment, documents: Documents | MixedDocumen
         *schedule,
         ("architecture", _architecture(experiment)),
         ("batch", f"{plural(experiment.train.batch_size, 'row')}, {windows}"),
-        *_text_facts(experiment, documents),
+        *_text_facts(experiment, documents, heldout),
         ("tokenizer", f"{data.tokenizer}, {experiment.vocab.size:,} ids"),
         *(("training step", note) for note in notes if note),
     ]
 
 
-def _text_facts(experiment: Experiment, documents: Documents | MixedDocuments) -> list[tuple[str, str]]:
+def _text_facts(
+    experiment: Experiment, documents: Documents | MixedDocuments, heldout: Documents | MixedDocuments | None
+) -> list[tuple[str, str]]:
     """Returns (name, value) of the facts about each corpus, and about the rates of several."""
     data, facts = experiment.data, []
     handling: dict[str, list[str]] = {}  # names of the corpora with each value of data.documents
     for number, (name, own) in enumerate(data.of_corpora().items()):
         part = documents.by_corpus[number]
         specs = [spec for spec in experiment.window_specs if spec.corpus == number]
-        text = f"{own.source} {own.path}".strip() + f", {len(part):,} {part.label} documents"
+        text = f"{own.source} {own.path}".strip() + f", {plural(len(part), 'document')} to train on"
+        text += f", {len(heldout.by_corpus[number]):,} held out" if heldout is not None else ""
         facts.append(("text", of_corpus(name) + text))
         facts += [("excluded", of_corpus(name) + what) for what in describe_excluded(part, specs)]
         handling.setdefault(specs[0].documents, []).append(name)
@@ -78,6 +84,16 @@ def _text_facts(experiment: Experiment, documents: Documents | MixedDocuments) -
         of = f"{', '.join(names)}: " if len(handling) > 1 else ""
         facts.append(("windows", f"{of}documents are {_DOCUMENTS[value]}"))
     return facts
+
+
+def _corpus_warnings(experiment: Experiment, documents: Documents | MixedDocuments) -> list[str]:
+    """Returns the warnings about what the tokenizer loses of each corpus, as the summary of a run has them."""
+    names, parts = experiment.data.of_corpora(), documents.by_corpus
+    return [
+        of_corpus(name) + line
+        for name, part in zip(names, parts, strict=True)
+        for line in coverage_warnings(part.store, experiment.tokenizer)
+    ]
 
 
 def denoiser_facts(experiment: Experiment, factors: Sequence[float] = ()) -> list[DenoiserFacts]:
@@ -115,9 +131,13 @@ def _architecture(experiment: Experiment) -> str:
     stacks = {
         "encoder_decoder": f"encoder of {shape.inputs_length} positions, decoder of {shape.targets_length}",
         "encoder_only": f"encoder of {shape.inputs_length} positions",
-        "decoder_only": f"decoder of {shape.inputs_length} positions, "
-        f"data.bidirectional_inputs={experiment.data.bidirectional_inputs}",
+        "decoder_only": f"decoder of {shape.inputs_length} positions",
     }
+    objectives = [denoiser.objective for denoiser in experiment.denoisers]
+    if shape.architecture == "decoder_only" and any(
+        objective.has_inputs and not (objective.causal or objective.in_place) for objective in objectives
+    ):
+        stacks["decoder_only"] += f", data.bidirectional_inputs={experiment.data.bidirectional_inputs}"
     return f"{shape.architecture}: {stacks[shape.architecture]}"
 
 
@@ -157,15 +177,23 @@ class Page:
         return {kind: texts[kind] for kind in KINDS if kind in texts}
 
 
-def open_page(experiment: Experiment, *, title: str, num_examples: int | None = None) -> Page:
+def open_page(
+    experiment: Experiment, *, title: str, num_examples: int | None = None, show_progress: bool = True
+) -> Page:
     """Returns the page of the training text that `experiment` names. Builds the token store if it does not exist.
 
-    num_examples: None: one of each denoiser, at least 3.
+    num_examples: None: one of each denoiser, at least 3. show_progress: whether a bar is shown while it is built.
 
     Raises ConfigError as data.store.store.open_or_build and data.windows.split.split_documents do.
     """
-    documents = open_corpora(experiment).train_documents
-    return make_page(experiment, documents, title=title, num_examples=default_num_examples(experiment, num_examples))
+    corpora = open_corpora(experiment, show_progress=show_progress)
+    return make_page(
+        experiment,
+        corpora.train_documents,
+        title=title,
+        num_examples=default_num_examples(experiment, num_examples),
+        heldout=corpora.heldout_documents,
+    )
 
 
 def default_num_examples(experiment: Experiment, num_examples: int | None) -> int:
@@ -173,8 +201,18 @@ def default_num_examples(experiment: Experiment, num_examples: int | None) -> in
     return max(_MIN_EXAMPLES, len(experiment.tasks)) if num_examples is None else num_examples
 
 
-def make_page(experiment: Experiment, documents: Documents | MixedDocuments, *, title: str, num_examples: int) -> Page:
-    """Reads rows as training does, measures them, and returns a page with `num_examples` of their examples."""
+def make_page(
+    experiment: Experiment,
+    documents: Documents | MixedDocuments,
+    *,
+    title: str,
+    num_examples: int,
+    heldout: Documents | MixedDocuments | None = None,
+) -> Page:
+    """Reads rows as training does, measures them, and returns a page with `num_examples` of their examples.
+
+    heldout: the held-out documents, whose number is a fact of the page; None: it is not.
+    """
     dataset, chunk_rows = chunks(experiment, documents)
     positions = sum(stack_row.states.size for stack_row in stack_rows_of(dataset[0].batch, 0))
     num_chunks = math.ceil(max(_MEASURED_POSITIONS / positions, num_examples) / chunk_rows)
@@ -201,7 +239,7 @@ def make_page(experiment: Experiment, documents: Documents | MixedDocuments, *, 
         of_chunk = chosen[(chosen >= begin[k]) & (chosen < begin[k + 1])] - begin[k]
         number = 1 + sum(len(row.examples) for row in rows)
         rows += rows_of(experiment, dataset[numbers[k]], numbers[k] * chunk_rows, of_chunk, number)
-    facts, num_rows = experiment_facts(experiment, documents), num_chunks * chunk_rows
+    facts, num_rows = experiment_facts(experiment, documents, heldout), num_chunks * chunk_rows
     if not errors:
         facts.append(("checked", f"dtypes, shift, segments and padding of {num_rows:,} rows"))
     of_denoiser = np.concatenate(denoiser_ids) == np.arange(len(experiment.tasks))[:, None]
@@ -211,7 +249,7 @@ def make_page(experiment: Experiment, documents: Documents | MixedDocuments, *, 
     return Page(
         title=title,
         facts=facts,
-        warnings=[*experiment.warnings, *errors[:1]],
+        warnings=[*experiment.warnings, *_corpus_warnings(experiment, documents), *errors[:1]],
         denoisers=denoiser_facts(experiment, documents.factors),
         rows=rows,
         statistics=statistics,

@@ -10,6 +10,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
+from experiment.outside import code_flag
 from experiment.schedules import make_schedule
 from generate.sample import sample_for_display
 from models.transformer import Params
@@ -20,6 +21,7 @@ from run.step import TrainState
 from train.display import Display
 from train.start import Start
 from workdir.metrics import MetricsWriter
+from workdir.workdir import Workdir
 
 
 class DivergedError(ConfigError):
@@ -163,10 +165,7 @@ class Recorder:
         self.display.message(sample)
         self._writer.write_text(step, "sample", sample)
         self.display.message(f"done: {step} steps; config.json, metrics.jsonl and checkpoints are in {self.workdir}")
-        if experiment.learner.language_model(experiment.params_shapes) is None:
-            self.display.message(f"To evaluate: python -m train.evaluate --workdir={self.workdir}")
-        else:
-            self.display.message(f"To sample: python -m train.generate --workdir={self.workdir} --prompt=...")
+        self.display.message(closing_hint(experiment, self.workdir))
         return True
 
     def __enter__(self) -> Self:
@@ -174,6 +173,17 @@ class Recorder:
 
     def __exit__(self, error_type: type[BaseException] | None, *_) -> None:
         self._writer.close(failed=error_type is not None)
+
+
+def closing_hint(experiment: Experiment, workdir: Workdir) -> str:
+    """Returns the command that reads a finished run: it samples, or evaluates where the run predicts no tokens."""
+    reads = f"--workdir={workdir}{code_flag(experiment.learner, experiment.denoisers)}"
+    vocab, promptings = experiment.vocab, [denoiser.objective.prompting for denoiser in experiment.denoisers]
+    if not any(promptings) or experiment.learner.language_model(experiment.params_shapes) is None:
+        return f"To evaluate: python -m train.evaluate {reads}"
+    reads_masks = all(prompting is None or vocab.mask in prompting.special_tokens(vocab) for prompting in promptings)
+    prompt = f"'... {vocab.names()[vocab.mask]} ...'" if reads_masks else "..."  # some of these need a mask
+    return f"To sample: python -m train.generate {reads} --prompt={prompt}"
 
 
 def final_warnings(experiment: Experiment, losses: Mapping[int, float | None]) -> list[str]:

@@ -113,6 +113,10 @@ def _sentencepiece(texts: Sequence[str], options: TrainingOptions) -> bytes:
         )
     except RuntimeError as error:
         reason = " ".join(str(error).split())
+        if too_large := re.search(r"Vocabulary size too high .* <= (\d+)", reason):
+            raise _too_large(options, int(too_large[1])) from None
+        if too_small := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
+            raise _too_small(options, int(too_small[1])) from None
         raise ConfigError(f"--vocab_size={options.vocab_size}: SentencePiece cannot train: {reason}") from None
     return model.getvalue()
 
@@ -150,10 +154,7 @@ def _wordpiece(texts: Sequence[str], options: TrainingOptions) -> bytes:
     specials = list(options.all_special_tokens())
     required = len(specials) + len(inside) + len(alphabet)
     if required > options.vocab_size:
-        raise ConfigError(
-            f"--vocab_size={options.vocab_size} is too small for the special tokens and the characters of this text: "
-            f"set --vocab_size={required} or more"
-        )
+        raise _too_small(options, required)
     trainer = trainers.WordPieceTrainer(
         vocab_size=options.vocab_size,
         initial_alphabet=alphabet,
@@ -170,10 +171,7 @@ def _wordpiece(texts: Sequence[str], options: TrainingOptions) -> bytes:
 
 def _as_json(tokenizer: Any, options: TrainingOptions) -> bytes:
     if (largest := tokenizer.get_vocab_size()) < options.vocab_size:
-        raise ConfigError(
-            f"--vocab_size={options.vocab_size} is too large for this text, whose largest possible is {largest}: set "
-            f"--vocab_size={largest} or less, or train on more text"
-        )
+        raise _too_large(options, largest)
     return tokenizer.to_str(pretty=True).encode()
 
 
@@ -208,3 +206,17 @@ def _parts(texts: Iterable[str]) -> Iterator[str]:
             start = end
         if start < len(text):
             yield text[start:]
+
+
+def _too_large(options: TrainingOptions, largest: int) -> ConfigError:
+    return ConfigError(
+        f"--vocab_size={options.vocab_size} is too large for this text, whose largest possible is {largest}: set "
+        f"--vocab_size={largest} or less, or train on more text"
+    )
+
+
+def _too_small(options: TrainingOptions, smallest: int) -> ConfigError:
+    return ConfigError(
+        f"--vocab_size={options.vocab_size} is too small for the special tokens and the characters of this text: "
+        f"set --vocab_size={smallest} or more"
+    )

@@ -138,6 +138,13 @@ INVALID = {
     "long text": (lambda model: model.batch(["a", "a" * 48]), "^text 2 has 49 tokens, and a window of 'clm' has 48"),
     "empty text": (lambda model: model.losses(["a", ""]), "^text 2 is empty"),
     "a number": (lambda model: model.losses([3]), "^text 1 must be a string or an array of ids, not int"),
+    "one number": (lambda model: model.losses(3), "^3 must be a text or a list of texts, not int$"),
+    "option": (
+        lambda model: model.generate("a", temprature=0),
+        r"^unknown option temprature=0: did you mean temperature\?$",
+    ),
+    "another option": (lambda model: model.generate("a", xyz=1), "^unknown option xyz=1: choose one of mode, max_"),
+    "option's type": (lambda model: model.generate("a", temperature="hot"), "^temperature='hot' must be a number, not"),
     "ids": (lambda model: model.losses(np.array([1, 999])), "^text 1 must be ids from 0 to 3"),
     "denoiser": (lambda model: model.losses("a", denoiser="r"), "^denoiser='r' must be one of 'clm'"),
     "unicode": (lambda model: model.losses("\udcff"), "^text 1 is not valid UTF-8 at character 0"),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contract.errors import ConfigError
 from data.tokenizers.tokenizer import make_tokenizer
 from data.train_tokenizer import main
 from tests.data.corpus import corpus_config, write_texts
@@ -128,3 +129,16 @@ def test_another_process_writes_the_same_files(folder, tmp_path):
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, timeout=120)
     for name in KINDS.values():
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+CASES = [(kind, size) for kind in KINDS for size in (370, 30_000) if (kind, size) != ("byte-level bpe", 370)]
+
+
+@pytest.mark.parametrize(("kind", "size"), CASES)  # byte-level BPE needs no more ids than the bytes
+def test_a_size_that_does_not_fit_the_text_is_one_line_that_names_one_that_does(tmp_path, kind, size):
+    size = 40 if kind == "wordpiece" and size < 1000 else size  # a wordpiece needs no bytes
+    write_texts(tmp_path, ["".join(chr(1000 + k) for k in range(100)) + " one two three", "four"])
+    message = rf"^--vocab_size={size} is too (large|small) for .*: set --vocab_size=(\d+) or (less|more)[^:]*$"
+    with pytest.raises(ConfigError, match=message) as error:
+        train(kind, tmp_path, vocab_size=size, max_bytes=5000)
+    train(kind, tmp_path, vocab_size=re.search(r"set --vocab_size=(\d+)", str(error.value))[1])

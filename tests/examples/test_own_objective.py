@@ -76,6 +76,7 @@ def folder(tmp_path_factory, flags):
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     done = run_in(folder, TRAIN, *flags)
     assert done.returncode == 0, done.stderr
+    assert f"train.generate --workdir=runs/repeat_text --code={folder / 'repeat_text.py'} --prompt=" in done.stdout
     return folder
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from experiment.outside import check_code, code_of, find_objective
+from experiment.outside import check_code, code_flag, code_of, find_objective
 from learners import LEARNERS
 from learners.learner import TokenPredictionLearner
 from objectives import CLM, OBJECTIVES, PrefixLM
@@ -74,6 +74,23 @@ def test_a_row_of_a_mixture_and_a_learner_are_recorded(register):
     ):
         check_code(found, "config.json")
     LEARNERS["scaled"] = learner
+
+
+def test_the_flag_with_which_a_command_reads_a_run(register, monkeypatch):
+    def flag(experiment):
+        return code_flag(experiment.learner, experiment.denoisers)
+
+    assert flag(tiny_experiment("clm", "decoder_only")) == ""
+    mine = dataclasses.dataclass(frozen=True)(type("Mine", (CLM,), {}))
+    file = register(OBJECTIVES, "mine", mine)
+    assert flag(of_a_mixture()) == f" --code={file}"
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.metadata, "entry_points", lambda **which: ["entry"] * (which["name"] == "mine"))
+        assert flag(of_a_mixture()) == ""
+    register(LEARNERS, "scaled", dataclasses.dataclass(frozen=True)(type("Scaled", (TokenPredictionLearner,), {})))
+    mine.learner = "scaled"
+    experiment = make_experiment(small_config("clm", "decoder_only", objective={"name": "mine"}))
+    assert flag(experiment) == " --code=..."  # a file that imports both
 
 
 def test_an_objective_that_replaces_one_of_ours_is_recorded_and_ours_is_not_taken_for_it(monkeypatch, register):

@@ -1,5 +1,6 @@
 """Prompts: laid out as in training, answers put into them, and prompts that cannot work."""
 
+import dataclasses
 import io
 
 import numpy as np
@@ -165,12 +166,22 @@ def test_a_prompt_with_a_mask_is_for_a_denoiser_that_reads_it_as_one():
     assert read_prompt(experiment, "ab", None)[0].denoiser.name == "lm"
 
 
+def test_a_mask_is_refused_where_the_vocabulary_has_none(monkeypatch):
+    experiment = tiny_experiment("span_corruption", "encoder_decoder")
+    monkeypatch.setattr(experiment.tokenizer, "vocab", dataclasses.replace(experiment.vocab, mask=-1))
+    with pytest.raises(
+        ConfigError, match=r"^--prompt has \[MASK\], and this run's model fills in sentinels, not masks"
+    ):
+        read_prompt(experiment, "a[MASK]b<extra_id_0>", None)
+
+
 def test_text_that_looks_like_a_special_token_is_ordinary_text():
     experiment = tiny_experiment("ul2", "encoder_decoder")
     prompt, [note] = read_prompt(experiment, "[X] <pad></s>", None)
     assert prompt.text.tolist() == [3 + byte for byte in b"[X] <pad></s>"]
     assert note == "[X] in the prompt is read as ordinary text; choose a mode with --mode"
     assert read_prompt(tiny_experiment("clm", "decoder_only"), "[X]", None)[1] == []  # a run without mode tokens
+    assert len(read_prompt(tiny_experiment("clm", "decoder_only"), "[MASK]", None)[0].text) == len("[MASK]")
 
 
 def test_a_continuation_omits_the_leading_sentinel_of_the_answer():
@@ -204,6 +215,15 @@ INVALID_PROMPTS = {
     ),
     "empty": ("prefix_lm", "decoder_only", "", None, "--prompt is empty"),
     "numbering": ("ul2", "decoder_only", "<extra_id_1><extra_id_0>", None, "number them <extra_id_0>, <extra_id_1>"),
+    "mask": (
+        "span_corruption",
+        "encoder_decoder",
+        "a[MASK]b",
+        None,
+        "\\[MASK\\], .* masks: write <extra_id_0>, ",
+    ),
+    "mask and sentinel": ("ul2", "decoder_only", "a[MASK]<extra_id_0>", None, "fills in sentinels, not masks"),
+    "mask with another task": ("ul2", "decoder_only", "a[MASK]b", None, "fills in sentinels, not masks"),
     "unknown mode": ("ul2", "decoder_only", "a", "[Q]", "--mode='\\[Q\\]'.*'\\[R\\]', '\\[S\\]', '\\[X\\]'"),
     "no spans": ("clm", "decoder_only", "a<extra_id_0>", None, "this run fills in no spans: remove them$"),
     "not Unicode": ("clm", "decoder_only", "a\udcff", None, "not valid UTF-8 at character 1"),

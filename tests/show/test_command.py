@@ -9,12 +9,15 @@ from rich.console import Console
 
 from data.store.store import open_or_build
 from data.windows.split import split_documents
+from run.corpus import open_corpora
 from show import __main__ as command
 from show import page as show_page
 from show.examples import chunks, examples_of
-from show.page import make_page
+from show.page import make_page, open_page
 from show.statistics import STATISTICS
 from show.terminal import html_page, print_page, svg_page
+from tests.data.corpus import write_texts
+from tests.data.tiny_tokenizers import sentencepiece
 from tests.in_process import run_here
 from tests.show.test_export import parsed
 from tests.table import PAIRS, reads_corpus, shares_rows, small_experiment
@@ -108,6 +111,29 @@ def test_the_fields_of_a_schedule_are_shown_from_its_start_to_its_end_and_measur
         0.21, abs=0.001
     )  # chunks at the start and after the end
     assert not any(statistic.differs for statistic in page.statistics["mlm"].values())
+
+
+def test_the_page_has_the_documents_of_both_sides_and_the_warnings_of_a_lossy_tokenizer(tmp_path):
+    write_texts(tmp_path, ["a fox 語 jumps over\n"] * 3 + [f"the lazy dog {k}" for k in range(9)])
+    lossy = sentencepiece(tmp_path / "m.model", ["the fox jumps over the lazy dog"] * 20, byte_fallback=False)
+    text = {"source": "text", "path": str(tmp_path / "text"), "tokenizer": str(lossy), "cache_dir": str(tmp_path)}
+    experiment = small_experiment("clm", "decoder_only", **{f"data__{name}": value for name, value in text.items()})
+    page, corpora = open_page(experiment, title="", num_examples=1), open_corpora(experiment, show_progress=False)
+    counts = f"{len(corpora.train_documents)} documents to train on, {len(corpora.heldout_documents)} held out"
+    assert dict(page.facts)["text"] == f"text {tmp_path / 'text'}, {counts}"
+    unknown, changed = page.warnings[-2:]
+    assert "of the corpus's tokens are unknown" in unknown and changed.startswith("the tokenizer changes texts")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("clm", ""), ("masked_diffusion", ""), ("prefix_lm", ", data.bidirectional_inputs=True")],
+)
+def test_a_field_without_an_effect_is_not_shown(name, shown, corpus):
+    experiment, documents = experiment_of(corpus, name, "decoder_only")
+    length = experiment.data.inputs_length
+    facts = dict(show_page.experiment_facts(experiment, documents))
+    assert facts["architecture"] == f"decoder_only: decoder of {length} positions{shown}"
 
 
 @pytest.mark.parametrize("is_masked", [False, True])

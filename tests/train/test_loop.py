@@ -1,6 +1,7 @@
 """What the training loop does while the device computes, from the order of its calls and without a clock."""
 
 import math
+import re
 import types
 from unittest import mock
 
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 from cluster.stopping import StopBarrier
-from tests.table import small_experiment
+from generate.texts import NamedText, Options, read_texts
+from tests.table import PAIRS, small_experiment
 from train.loop import train
-from train.recorder import Recorder, final_warnings
+from train.recorder import Recorder, closing_hint, final_warnings
 from train.start import Start
 from workdir.workdir import Workdir
 
@@ -89,6 +91,26 @@ def test_the_next_batch_is_on_the_devices_before_the_host_waits_for_a_step(monke
 def test_warnings_at_the_end(name, architecture, losses, expected):
     found = final_warnings(small_experiment(name, architecture), dict(zip((10, 20, 30), losses, strict=False)))
     assert found[:1] == [] if expected is None else found[0].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "expected"),
+    [
+        ("clm", "decoder_only", "To sample: python -m train.generate --workdir=runs/x --prompt=..."),
+        ("mlm", "encoder_only", "To sample: python -m train.generate --workdir=runs/x --prompt='... [MASK] ...'"),
+        ("classification", "encoder_only", "To evaluate: python -m train.evaluate --workdir=runs/x"),
+    ],
+)
+def test_the_hint_at_the_end_names_the_command_that_reads_the_run(name, architecture, expected):
+    assert closing_hint(small_experiment(name, architecture), Workdir("runs/x")) == expected
+
+
+@pytest.mark.parametrize(("name", "architecture"), PAIRS)
+def test_the_prompt_of_the_hint_is_one_that_the_model_reads(name, architecture):
+    experiment = small_experiment(name, architecture)
+    flag = re.search(r"--prompt='?(.*?)'?$", closing_hint(experiment, Workdir("runs/x")))
+    if flag is not None:
+        read_texts(experiment, [NamedText(flag[1], "--prompt")], Options())
 
 
 def test_it_saves_when_the_minutes_have_passed(monkeypatch, tmp_path):
