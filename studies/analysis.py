@@ -18,7 +18,7 @@ from studies.statistics import (
     compare_shares,
     summarize,
 )
-from studies.study import Published, Study
+from studies.study import Published, Study, Variant
 
 # Overrides that change over which tokens a run's own loss is, how the loss is computed, or the vocabulary. A single
 # stack's rows hold inputs and targets, so its windows have other lengths.
@@ -27,6 +27,8 @@ _SCORED_BY = re.compile(
     r"|decoder_start_token|inputs_length|targets_length|documents|examples_per_row|packing|on_unusable)"
     r"|train\.eval_windows"
 )
+# Overrides by which a loss weighs the corpora.
+_RATES = re.compile(r"data\.(sources\..*\.weight|rates.*|mix_by)")
 _DOCUMENTS = 1.96  # standard errors of an interval over documents, of which there are many
 _AS = ", as "  # between the name of a floor and the first of the variants that have it
 NO_PRETRAINING = "no pre-training"  # the floor of Results.scratch
@@ -252,9 +254,12 @@ def is_own(study: Study, measure: str) -> bool:
 
 
 def _is_of_runs(study: Study, measure: str) -> bool:
-    fields = study.measures[measure]
-    is_of_run = fields["kind"] == "heldout" and not fields["config"]
-    return is_of_run and objectives_differ(study, study.measured(measure))
+    fields, variants = study.measures[measure], study.measured(measure)
+    if fields["kind"] != "heldout":
+        return False
+    if fields["config"]:  # scores each run with the run's own tokenizer
+        return _differ(study, variants, re.compile(r"data\.tokenizer"))
+    return objectives_differ(study, variants) or ("/" not in fields["metric"] and _differ(study, variants, _RATES))
 
 
 def _is_own(results: Results, measure: str) -> bool:
@@ -276,13 +281,18 @@ def objectives_differ(study: Study, variants: Iterable[str]) -> bool:
     loss or its tokens. Two configs that set such fields to the same values count as different.
     """
 
-    def objective(name: str) -> str:
-        variant = study.variants[name]
-        fields = study.overrides | variant.overrides | variant.sweep
-        scored_by = sorted((field, repr(value)) for field, value in fields.items() if _SCORED_BY.match(field))
-        return repr((study.config_of(name), scored_by))
+    variants = list(variants)
+    return len({study.config_of(variant) for variant in variants}) > 1 or _differ(study, variants, _SCORED_BY)
 
-    return len({objective(variant) for variant in variants}) > 1
+
+def _differ(study: Study, variants: Iterable[str], fields: re.Pattern) -> bool:
+    """Returns whether `variants` have different overrides of `fields`."""
+
+    def chosen(variant: Variant) -> str:
+        overrides = study.overrides | variant.overrides | variant.sweep
+        return repr(sorted((field, repr(value)) for field, value in overrides.items() if fields.match(field)))
+
+    return len({chosen(study.variants[name]) for name in variants}) > 1
 
 
 @dataclasses.dataclass(frozen=True)

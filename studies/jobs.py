@@ -21,7 +21,7 @@ from experiment.experiment import make_experiment
 from studies.dry_run import clock
 from studies.measures import TOTALS, FineTuning, Measure, Measured, Trained
 from studies.plan import VALIDATION, Job, Plan, PlannedRun, VariantPlan, sweep_jobs, with_fields
-from studies.results import Curve, Outcome, StudyFolder, digest_of, source_files
+from studies.results import DIGEST_OF_TEXT, Curve, Outcome, StudyFolder, digest_of, source_files
 from train.loop import train_and_evaluate
 from train.recorder import DivergedError
 
@@ -204,6 +204,12 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
             f"{trained.workdir} held out text with the digest {heldout}, and the study's has "
             f"{plan.heldout_digest_of(job)}: restore the corpus, or delete the run to train it again"
         )
+    text = trained.workdir.config()["corpus"]["fingerprint"] if variant.main is not None else ""
+    if text != variant.text_digest:
+        raise ConfigError(
+            f"{trained.workdir} was trained on other text than the study's: restore the corpus, or delete the run to "
+            "train it again"
+        )
     measured = {name: measure.measure(name, trained) for name, measure in measures.items()}
     outcome = Outcome(
         variant=job.variant,
@@ -215,7 +221,7 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
         swept=swept,
         commands=[run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()],
         heldout_digest=heldout,
-        environment=_environment() | {"hash of the source code": code},
+        environment=_environment() | ({DIGEST_OF_TEXT: text} if text else {}) | {"hash of the source code": code},
         code="+".join(folder.code_of(job)) or "unknown",
         measured_by=code,
         config_digest=plan.config_digest(job, swept),

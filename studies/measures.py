@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import jax
 
 from command.flags import override_flags, resolve
+from configs.studies.base import better_of
 from contract.errors import ConfigError
 from evaluation.cross_evaluate import scoring_experiment, scoring_params
 from evaluation.floors import heldout_floors
@@ -119,6 +120,14 @@ def finished_lines(workdir: Workdir) -> list[dict[str, Any]]:
 def _scored_under(config: str, overrides: Mapping[str, Any], trained: Experiment) -> Experiment:
     """Returns the experiment that scores the model of `trained` under `config`, on the text of its own corpus."""
     data = trained.config["data"]
+    if data["sources"]:
+        both = (section["sources"].items() for section in (data, resolve(config, overrides, config)["data"]))
+        ours, theirs = ({name: (of["source"], of["path"]) for name, of in sources} for sources in both)
+        if ours != theirs:
+            raise ConfigError(
+                f"config={config!r} has the corpora {theirs or 'of one text'}, and the runs read {ours}: override "
+                "data.sources in the measure too, or measure without a config, as metric='loss/NAME' of a corpus"
+            )
     overrides = {f"data.{name}": data[name] for name in (*VOCABULARY, *_CORPUS)} | dict(overrides)
     return scoring_experiment(trained, resolve(config, overrides, config), name=config, overrides=overrides)
 
@@ -278,6 +287,15 @@ def make_measure(name: str, fields: Mapping[str, Any]) -> Measure:
     if kind not in MEASURES:
         raise ConfigError(f"measures.{name}.kind={kind!r} must be {', '.join(MEASURES)}")
     given = {field: value for field, value in fields.items() if field not in ("kind", "success_at")}
+    known, better = better_of(str(given.get("metric", ""))), given.get("better")
+    if better == "":
+        raise ConfigError(
+            f"measures.{name} must say which values of metric={given['metric']!r} are better: better='lower'"
+        )
+    if known and better in ("higher", "lower") and better != known:
+        raise ConfigError(
+            f"measures.{name}: {known} values of metric={given['metric']!r} are better: remove better={better!r}"
+        )
     every = {field.name: field.default for field in dataclasses.fields(MEASURES[kind])}
     defaults = {field: value for field, value in every.items() if value is not dataclasses.MISSING}
     return from_mapping(MEASURES[kind], defaults | given, f"measures.{name}")

@@ -86,7 +86,8 @@ class VariantPlan:
       sweep: field -> values; the field has the first of them in `main`.
       num_params: parameters that `main` trains.
       heldout_digest: of the test text, which the study reports; "" without pre-training.
-      heldout_text: what the test text is, for people; "" without pre-training.
+      text_digest: of the corpora of `main`, both sides of their splits; "" without pre-training.
+      heldout_text: what the text is, for people; "" without pre-training.
       warnings: on the split of the corpus.
       validation_digest: of the text on which a sweep's runs are measured; "" without a sweep.
       shared_by: of fine-tunings without pre-training, the variants that have them.
@@ -99,6 +100,7 @@ class VariantPlan:
     sweep: dict[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     num_params: int = 0
     heldout_digest: str = ""
+    text_digest: str = ""
     heldout_text: str = ""
     warnings: tuple[str, ...] = ()
     validation_digest: str = ""

@@ -14,7 +14,7 @@ from evaluation.cross_evaluate import RUN_FIELDS
 from experiment.experiment import Experiment, make_experiment
 from huggingface.teacher import with_teacher
 from huggingface.vocabulary import VOCABULARY
-from run.corpus import Corpora, Corpus, open_corpora
+from run.corpus import Corpora, open_corpora
 from run.restore import check_same_transformer
 from studies.markdown import large
 from studies.measures import FineTuning, Measure, make_measure
@@ -31,6 +31,7 @@ _SAME_MODEL = re.compile(
     r"|data\.(inputs_length|targets_length|examples_per_row|packing)"
 )
 _MOST_STEPS = 2**31
+_MOST_WARMUP = 0.25  # of a run's updates, without a warning
 _COUNTED_BATCHES = 32  # at first, from which the raw tokens of a step are estimated
 _MOST_COUNTED_BATCHES = 5_000  # of larger budgets, the tokens are estimated from these
 
@@ -113,8 +114,9 @@ def _plan_variant(
         sweep={field: tuple(values) for field, values in variant.sweep.items()},
         num_params=experiment.num_params,
         heldout_digest=corpora.heldout_digest,
-        heldout_text="; ".join(map(_heldout_text, corpora.each)),
-        warnings=tuple(line for one in corpora.each for line in split_warnings(one.heldout_documents, corpora.split)),
+        text_digest=corpora.content_digest,
+        heldout_text=_describe_text(corpora, main.raw_tokens),
+        warnings=_warnings(name, main, corpora),
         validation_digest=validation[0] if validation else "",
     )
 
@@ -178,12 +180,27 @@ def _budgeted(
     return run, _experiment(fields, where), corpora
 
 
-def _heldout_text(corpus: Corpus) -> str:
-    """Returns, for people, the documents and tokens of both sides of a corpus."""
-    train, heldout = corpus.train_documents, corpus.heldout_documents
-    tokens, of = (int(side.ends(eos=True)[-1]) for side in (heldout, train)), f"{corpus.name}: " * bool(corpus.name)
-    held, trained = map(large, tokens)
-    return f"{of}{len(heldout):,} documents ({held} tokens) held out, {len(train):,} ({trained} tokens) to train on"
+def _describe_text(corpora: Corpora, raw_tokens: float) -> str:
+    """Returns, for people, the documents and tokens of both sides of each corpus, and how often a corpus is read."""
+    texts = []
+    for corpus in corpora.each:
+        train, heldout = corpus.train_documents, corpus.heldout_documents
+        tokens = int(train.ends(eos=True)[-1])
+        text = f"{corpus.name}: " * bool(corpus.name)
+        text += f"{len(heldout):,} documents ({large(int(heldout.ends(eos=True)[-1]))} tokens) held out, "
+        text += f"{len(train):,} ({large(tokens)} tokens) to train on"
+        if len(corpora.each) == 1 and raw_tokens > tokens:
+            text += f", which are read {raw_tokens / tokens:.1f} times"
+        texts.append(f"{text}; {corpus.overlap}" if corpus.overlap.train else text)
+    return "; ".join(texts)
+
+
+def _warnings(name: str, main: PlannedRun, corpora: Corpora) -> tuple[str, ...]:
+    """Returns warnings about a variant's split, and about a warm-up that is most of its run."""
+    warmup, steps = main.fields["optimizer"]["warmup_steps"], main.steps
+    long = f"variant {name}: {warmup} of {steps} updates are warm-up: set a smaller optimizer.warmup_steps"
+    split = [line for one in corpora.each for line in split_warnings(one.heldout_documents, corpora.split)]
+    return (*[long] * (warmup > _MOST_WARMUP * steps), *split)
 
 
 def _at_most(steps: float) -> int:

@@ -117,11 +117,15 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
             f"**Confounded: the variants also differ in {names}, so no difference below is the effect of the question "
             "alone.**"
         )
-    said += [f"**Split: {text(warning)}.**" for warning in results.warnings]
+    said += [f"**Warning: {text(warning)}.**" for warning in results.warnings]
     said += _joint_questions(results)
     if results.versions:
         runs = "; ".join(f"code {text(code)}: {text(names)}" for code, names in _versions(results).items())
         said.append(f"**Mixed code: the runs do not share one version of the source code ({runs}).**")
+    devices = {run.environment.get("device"): run.variant for run in results.outcomes}
+    if len(devices) > 1:
+        runs = "; ".join(f"{text(str(device))}: `{variant}`" for device, variant in devices.items())
+        said.append(f"**Mixed devices: the runs do not share one kind of device ({runs}, and perhaps others).**")
     compared = [measure for measure in measures if measure.pairs and any(measure.values.values())]
     useless = [measure for measure in compared if measure.nothing_follows]
     if useless:

@@ -65,6 +65,9 @@ def archive_of(files: Mapping[str, bytes]) -> bytes:
     return archive.getvalue()
 
 
+DIGEST_OF_TEXT = "digest of the text"  # in Outcome.environment, which earlier versions have not written
+
+
 @dataclasses.dataclass(frozen=True)
 class Curve:
     """The held-out loss of a run over its training, one entry for each evaluation."""
@@ -372,6 +375,10 @@ def _problem(outcome: Outcome, job: Job, plan: Plan) -> str:
         return "config_digest is not that of the run's config"
     if outcome.state == "complete" and outcome.heldout_digest != plan.heldout_digest_of(job):
         return f"heldout_digest={outcome.heldout_digest} is not {plan.heldout_digest_of(job)}, that of the study"
+    text = plan.runs[job.variant].text_digest
+    trained_on = outcome.environment.get(DIGEST_OF_TEXT, text)
+    if text and trained_on != text:
+        return f"it was trained on other text (digest {trained_on}) than that of the study ({text})"
     groups = (outcome.values, outcome.margins, *outcome.floors.values())
     if not all(math.isfinite(number) for group in groups for number in group.values()):  # NaN says nothing in a table
         return "it has a number that is not finite"

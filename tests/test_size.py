@@ -26,7 +26,7 @@ CODE = {
     "cloze": 293,
     "cluster": 395,
     "command": 378,
-    "configs": 2_364,
+    "configs": 2_374,
     "contract": 412,
     "data": 4_558,
     "evaluation": 1_909,
@@ -40,7 +40,7 @@ CODE = {
     "plan": 647,
     "run": 1_376,
     "show": 998,
-    "studies": 3_067,
+    "studies": 3_120,
     "train": 1_045,
     "workdir": 862,
 }

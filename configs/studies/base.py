@@ -120,25 +120,42 @@ def flops(amount: float) -> dict[str, Any]:
 
 
 def heldout_loss(
-    *, config: str = "", overrides: Overrides = None, metric: str = "loss", better: str = "lower", only: Names = ()
+    *, config: str = "", overrides: Overrides = None, metric: str = "loss", better: str = "", only: Names = ()
 ) -> dict[str, Any]:
     """Returns the measure `metric` of train.evaluate, under the run's own config or under a common one.
 
     config: the config under which all runs are scored, as in `train.evaluate --config`. "": the run's own, which
       compares runs of one objective alone.
+    better: "higher" or "lower"; "": that of the metric's name, `better_of`.
     only: the variants that are measured, where the measure does not fit all; (): all variants. Without the study's
       baseline, the first of them is the baseline of this measure.
     """
     return dict(
-        kind="heldout", config=config, overrides=dict(overrides or {}), metric=metric, better=better, only=tuple(only)
+        kind="heldout",
+        config=config,
+        overrides=dict(overrides or {}),
+        metric=metric,
+        better=better or better_of(metric),
+        only=tuple(only),
     )
+
+
+def better_of(metric: str) -> str:
+    """Returns which values of a metric, such as "labels.500.accuracy" or "loss/clm", are better: "higher" or "lower".
+
+    "" for a metric of another name than those of cloze, whose study must say it.
+    """
+    name = metric.split(".")[-1].partition("/")[0]
+    if name.endswith(("accuracy", "exact_match", "f1", "precision", "recall")):
+        return "higher"
+    return "lower" if name.endswith(("loss", "perplexity", "per_byte", "stderr")) else ""
 
 
 def probe(
     name: str,
     metric: str,
     *,
-    better: str = "lower",
+    better: str = "",
     config: str = "",
     overrides: Overrides = None,
     only: Names = (),
@@ -148,14 +165,14 @@ def probe(
 
     metric: a field of the probe's JSON line; "by_length.8.exact_match" is a field within a field.
     config, overrides: the layout in which the model is scored; "": the run's own.
-    only: as in `heldout_loss`.
+    better, only: as in `heldout_loss`.
     fields: of the probe (train/probes), such as num_documents=64.
     """
     return dict(
         kind="probe",
         probe=name,
         metric=metric,
-        better=better,
+        better=better or better_of(metric),
         config=config,
         overrides=dict(overrides or {}),
         only=tuple(only),
@@ -168,7 +185,7 @@ def fine_tuning(
     *,
     config: str = "configs/classification.py",
     overrides: Overrides = None,
-    better: str = "higher",
+    better: str = "",
     only: Names = (),
 ) -> dict[str, Any]:
     """Returns the measure `metric` of the last evaluation of a run of `config` that starts from the variant's run.
@@ -176,14 +193,14 @@ def fine_tuning(
     The fine-tuned model has the shape, the vocabulary, the precision and the seed of the variant's run, and a decoder
     has the attention over inputs of its training: causal, unless its inputs saw each other. Measures with
     the same config and overrides share one run. A study also fine-tunes from the initial weights, with each of its
-    seeds: the floor of this measure. only: as in `heldout_loss`.
+    seeds: the floor of this measure. better, only: as in `heldout_loss`.
     """
     return dict(
         kind="fine_tuning",
         config=config,
         overrides=dict(overrides or {}),
         metric=metric,
-        better=better,
+        better=better or better_of(metric),
         only=tuple(only),
     )
 

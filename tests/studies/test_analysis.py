@@ -181,6 +181,7 @@ def test_a_verdict_below_the_detectable_difference_is_marked():
         (variant({"optimizer.learning_rate": 0.1}), False),
         (variant({"objective.mask_rate": 0.4}), True),
         (variant({"train.eval_windows": 4}), True),
+        (variant({"data.tokenizer": "other.model"}), True),
         (variant(config="configs/clm.py"), True),
         (variant(sweep={"optimizer.b2": [0.9, 0.99]}), False),
     ],
@@ -196,6 +197,23 @@ def test_own_losses_of_different_objectives_are_not_compared(other, differ):
     assert measure.is_own == differ and bool(measure.pairs) != differ
     assert not (differ and measure.at_floor)  # a floor of one objective's text is none of another's
     assert count_families(results) == 1 - differ
+
+
+@pytest.mark.parametrize(
+    ("measure", "other", "is_own"),
+    [
+        (heldout_loss(config="configs/mlm.py"), {"data.tokenizer": "other.model"}, True),
+        (heldout_loss(config="configs/mlm.py"), {"objective.mask_rate": 0.4}, False),
+        (heldout_loss(), {"data.sources.text.weight": 9.0}, True),
+        (heldout_loss(metric="loss/text"), {"data.sources.text.weight": 9.0}, False),
+        (heldout_loss(config="configs/mlm.py"), {"data.sources.text.weight": 9.0}, False),
+    ],
+)
+def test_tokens_of_other_tokenizers_and_losses_of_other_rates_are_not_compared(measure, other, is_own):
+    values = {"loss": {"a": [1.0, 1.1, 1.3], "b": [0.5, 0.6, 0.8]}}
+    results = make_results(values, measures={"loss": measure}, variants={"a": variant(), "b": variant(other)})
+    [found] = analyse(with_outcomes(results, floors=FLOORS))
+    assert found.is_own == is_own and bool(found.pairs) != is_own
 
 
 def test_bits_per_byte_of_different_objectives_are_compared_on_the_same_text():

@@ -347,6 +347,10 @@ def replaced(file, **changes):
             "config_digest is not that of the run's config",
         ),
         (lambda file: replaced(file, heldout_digest="ab"), "heldout_digest=ab is not [0-9a-f]+, that of the study"),
+        (
+            lambda file: replaced(file, environment={"digest of the text": "ab"}),
+            r"it was trained on other text \(digest ab\) than that of the study \([0-9a-f]+\)",
+        ),
         (lambda file: replaced(file, values=[1.0]), r"values=\[1.0\] must be a group of fields"),
         (lambda file: replaced(file, values={"loss": math.inf}), "has a number that is not finite"),
         (lambda file: replaced(file, margins={"loss": math.nan}), "has a number that is not finite"),
@@ -431,6 +435,9 @@ def test_a_run_that_was_trained_on_another_corpus_is_not_measured(finished, tmp_
     config = workdir.config()
     workdir.write_config(config | {"corpus": config["corpus"] | {"heldout": "other"}})
     with pytest.raises(ConfigError, match=r"slow-seed0 held out text with the digest other, and the study's has"):
+        do_job(Job("slow", 0), make_plan(load_study(str(study)), {}), folder)
+    workdir.write_config(config | {"corpus": config["corpus"] | {"fingerprint": "other"}})
+    with pytest.raises(ConfigError, match=r"slow-seed0 was trained on other text than the study's: restore the corpus"):
         do_job(Job("slow", 0), make_plan(load_study(str(study)), {}), folder)
 
 

@@ -12,6 +12,7 @@ from configs.studies.base import fine_tuning, flops, heldout_loss, probe, raw_to
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from run.corpus import open_corpora
+from studies import measures
 from studies.dry_run import print_plan
 from studies.plan import Job, PlannedRun, find_confounders, jobs_of, with_fields
 from studies.planning import fine_tuning_fields, make_plan
@@ -187,6 +188,39 @@ def test_one_model_for_all_variants_is_not_confounded(corpus):
         make_plan(objectives_study(corpus, varies=["model.nope"]), {})
 
 
+def test_the_better_values_are_those_of_the_metrics_name():
+    higher = [
+        fine_tuning(),
+        fine_tuning("macro_f1"),
+        probe("exact_match", "groups.reversed.exact_match"),
+        probe("linear", "labels.500.accuracy"),
+        heldout_loss(metric="accuracy/clm"),
+        heldout_loss(metric="discriminator_recall"),
+    ]
+    lower = [
+        fine_tuning("loss"),
+        heldout_loss(),
+        heldout_loss(metric="loss/x"),
+        probe("infilling", "spans.3.bits_per_byte"),
+    ]
+    assert [one["better"] for one in higher] == ["higher"] * len(higher)
+    assert [one["better"] for one in lower] == ["lower"] * len(lower)
+    assert heldout_loss(metric="auc", better="higher")["better"] == "higher"
+
+
+def test_text_that_is_read_often_and_a_long_warm_up_are_said(corpus, tmp_path):
+    (tmp_path / "text.txt").write_text("\n".join(f"line {k} of a short text" for k in range(60)))
+    text = {"data.path": str(tmp_path), "data.document_per": "line"}
+    plan = make_plan(small_study(corpus, budget=raw_tokens(12_800)), text | {"optimizer.warmup_steps": 90})
+    tokens = sum(len(f"line {k} of a short text") + 1 for k in range(60))
+    read = float(re.search(r"to train on, which are read ([\d.]+) times", plan.heldout_text)[1])
+    assert 12_800 / tokens < read < 2 * 12_800 / tokens
+    assert plan.warnings == [
+        f"variant {name}: 90 of 102 updates are warm-up: set a smaller optimizer.warmup_steps"
+        for name in ("slow", "fast")
+    ]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -196,10 +230,13 @@ def test_one_model_for_all_variants_is_not_confounded(corpus):
         ({"variants": {"slow": variant(), "b": variant({"model.nope": 1})}}, "variant b: unknown config field in"),
         ({"variants": {"slow": variant(), "b": variant({"data.split_seed": 1})}}, "hold out different text"),
         ({"measures": {"hidden": probe("infilling", "spans.8.exact_match")}}, "measure hidden does not fit: --probe"),
-        ({"measures": {"x": probe("nope", "x")}}, "probe='nope' must be continuation"),
+        ({"measures": {"x": probe("nope", "loss")}}, "probe='nope' must be continuation"),
         ({"measures": {"masked": heldout_loss(config="configs/unilm.py")}}, "measure masked does not fit: --config"),
-        ({"measures": {"x": heldout_loss(metric="los")}}, "metric='los' is not in its evaluations: use one of loss"),
-        ({"measures": {"x": probe("continuation", "bits_per_bite")}}, "'bits_per_bite' is not a number of --probe"),
+        (
+            {"measures": {"x": heldout_loss(metric="a_loss")}},
+            "metric='a_loss' is not in its evaluations: use one of loss",
+        ),
+        ({"measures": {"x": probe("continuation", "bites_per_byte")}}, "'bites_per_byte' is not a number of --probe"),
         ({"variants": {"slow": variant(), "b": variant({"train.log_every": 3})}}, "slow and b are equal"),
         (
             {
@@ -216,6 +253,18 @@ def test_one_model_for_all_variants_is_not_confounded(corpus):
         ),
         ({"same_model": "configs/nope.py"}, "same_model='configs/nope.py': --config=configs/nope.py is not a file"),
         ({"measures": {"x": {"kind": "nope", "better": "lower"}}}, "measures.x.kind='nope' must be heldout"),
+        (
+            {"measures": {"x": heldout_loss(metric="auc")}},
+            "measures.x must say which values of metric='auc' are better",
+        ),
+        (
+            {"measures": {"x": heldout_loss(metric="accuracy", better="lower")}},
+            "measures.x: higher values of metric='accuracy' are better: remove better='lower'",
+        ),
+        (
+            {"measures": {"x": heldout_loss(better="higher")}},
+            "measures.x: lower values of metric='loss' are better: remove better='higher'",
+        ),
         ({"measures": {"x": heldout_loss(better="larger")}}, "measures.x.better='larger' must be one of"),
     ],
 )
@@ -417,3 +466,13 @@ def test_a_huge_budget_is_counted_at_the_rate_of_the_first_batches(corpus, monke
     run = next(iter(make_plan(study, {}).variants.values())).main
     assert run.steps == pytest.approx(1e7, rel=0.1)
     assert run.raw_tokens == pytest.approx(128e7, rel=1e-6)
+
+
+def test_a_measure_scores_the_corpora_of_the_runs(corpus):
+    """The paths of data.sources are those of the measure's config, unlike data.path."""
+    path = {"data.sources.text.source": "text", "data.sources.text.path": str(corpus / "text")}
+    trained = make_experiment(resolve("configs/multitask.py:tiny", path, ""))
+    assert measures._scored_under("configs/multitask.py:tiny", path, trained).data == trained.data
+    for config, has in (("configs/multitask.py:tiny", "'stdlib'"), ("configs/clm.py", "of one text")):
+        with pytest.raises(ConfigError, match=rf"{config}' has the corpora .*{has}.* and the runs read "):
+            measures._scored_under(config, {}, trained)

@@ -148,13 +148,24 @@ def test_a_confounded_study_says_so_first(tmp_path):
     assert "| `model.num_layers` | 2 | 4 |" in written and "No field differs" not in written
 
 
+def test_runs_on_different_devices_are_named(tmp_path):
+    results = make_results({"loss": VALUES})
+    runs = [
+        dataclasses.replace(run, environment={"device": "gpu x 1" if run.variant == "good" else "cpu x 1"})
+        for run in results.outcomes
+    ]
+    assert "**Mixed devices: " in headline(dataclasses.replace(results, outcomes=runs), tmp_path)
+    assert "Mixed devices" not in headline(results, tmp_path)
+
+
 def test_the_text_and_a_warning_of_its_split_are_said(tmp_path):
     results = dataclasses.replace(
         make_results({"loss": VALUES}), warnings=["1 of 2 files held out"], heldout_text="3 documents held out"
     )
     written = write_report(results, tmp_path).read_text()
     assert (
-        "**Split: 1 of 2 files held out.**" in written.splitlines()[2] and "\nText: 3 documents held out.\n" in written
+        "**Warning: 1 of 2 files held out.**" in written.splitlines()[2]
+        and "\nText: 3 documents held out.\n" in written
     )
 
 
@@ -288,7 +299,7 @@ def test_a_success_rate_shows_seeds(tmp_path):
 
 def test_a_success_rate_of_too_few_seeds_says_so(tmp_path):
     values = {"base": [0.0] * 3, "good": [1.0] * 3}
-    measures = {"rate": success_rate(heldout_loss(config="configs/mlm.py", better="higher"), at=0.9)}
+    measures = {"rate": success_rate(heldout_loss(config="configs/mlm.py", metric="accuracy"), at=0.9)}
     written = write_report(make_results({"rate": values}, measures=measures), tmp_path).read_text()
     assert "Even 3 of 3 seeds against 0 would not be beyond noise: use more seeds." in written
 
