@@ -18,15 +18,8 @@ from studies.statistics import (
     compare_shares,
     summarize,
 )
-from studies.study import Published, Study, Variant
+from studies.study import SCORED_BY, Published, Study, Variant
 
-# Overrides that change over which tokens a run's own loss is, how the loss is computed, or the vocabulary. A single
-# stack's rows hold inputs and targets, so its windows have other lengths.
-_SCORED_BY = re.compile(
-    r"(objective|loss)\.|model\.architecture|data\.(tokenizer|num_sentinels|mode_tokens|append_special_tokens"
-    r"|decoder_start_token|inputs_length|targets_length|documents|examples_per_row|packing|on_unusable)"
-    r"|train\.eval_windows"
-)
 # Overrides by which a loss weighs the corpora.
 _RATES = re.compile(r"data\.(sources\..*\.weight|rates.*|mix_by)")
 _DOCUMENTS = 1.96  # standard errors of an interval over documents, of which there are many
@@ -282,7 +275,7 @@ def objectives_differ(study: Study, variants: Iterable[str]) -> bool:
     """
 
     variants = list(variants)
-    return len({study.config_of(variant) for variant in variants}) > 1 or _differ(study, variants, _SCORED_BY)
+    return len({study.config_of(variant) for variant in variants}) > 1 or _differ(study, variants, SCORED_BY)
 
 
 def _differ(study: Study, variants: Iterable[str], fields: re.Pattern) -> bool:

@@ -16,10 +16,13 @@ import numpy as np
 from absl import flags
 
 from command.flags import parse_flags, run_command
-from command.program import visible
+from command.program import print_note, visible
+from configs.studies.base import better_of
 from contract.errors import ConfigError
 from files.atomic import check_output, writing
 from studies.statistics import Values, summarize
+from studies.study import SCORED_BY
+from workdir.run_config import flatten
 from workdir.workdir import Workdir
 
 _FLAGS = flags.FlagValues()
@@ -67,6 +70,7 @@ def plot(runs: Sequence[str], out: str, *, metric: str, split: str, x: str = "st
         curves = {run: read_curves(run, metric, split, x=x)[metric] for run in runs}
     if split == "eval" and len(runs) > 1:
         _check_same_heldout(runs)
+        _note_other_tokens(runs, metric)
     with drawing(out, figsize=(6.4, 4.0)) as axes:
         for name, (places, values) in curves.items():
             is_total = name in (metric, *runs)
@@ -215,6 +219,24 @@ def _check_same_heldout(runs: Sequence[str]) -> None:
                 f"{runs[0]} and {run} hold out different text (corpus.heldout {digests[runs[0]]} and {digest} in "
                 "config.json), so their held-out metrics do not compare: train them on one corpus with the same fields "
                 "data.heldout_fraction, split_seed, split_by and heldout_path, or use --split=train"
+            )
+
+
+def _note_other_tokens(runs: Sequence[str], metric: str) -> None:
+    """Prints a note if the runs' values of `metric` are over different tokens, so that the curves do not compare."""
+    if better_of(metric) == "" or metric.endswith("per_byte"):
+        return
+    scored = []
+    for run in runs:
+        fields = flatten(Workdir(run).config())
+        scored.append({name: value for name, value in fields.items() if SCORED_BY.match(name)})
+    for run, fields in zip(runs[1:], scored[1:], strict=True):
+        names = [name for name in scored[0] | fields if scored[0].get(name) != fields.get(name)]
+        if names:
+            some = ", ".join(names[:3]) + ", ..." * (len(names) > 3)
+            print_note(
+                f"{runs[0]} and {run} differ in {some}: the {metric} of each is over its own tokens, and the curves do "
+                "not compare. python -m train.evaluate --config=... scores both alike"
             )
 
 

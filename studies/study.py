@@ -13,6 +13,13 @@ from experiment.config import from_mapping
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 RESERVED = ("main", "start", "sweep")  # what study.json names next to the fine-tunings of measures
+# Fields that change over which tokens a run's own loss is, how the loss is computed, or the vocabulary. A single
+# stack's rows hold inputs and targets, so its windows have other lengths.
+SCORED_BY = re.compile(
+    r"(objective|loss)\.|model\.architecture|data\.(tokenizer|num_sentinels|mode_tokens|append_special_tokens"
+    r"|decoder_start_token|inputs_length|targets_length|documents|examples_per_row|packing|on_unusable)"
+    r"|train\.eval_windows"
+)
 _MOST_SEEDS = 1000  # a run after a start and the runs of a sweep have the seeds from here on
 # Fields that the study sets -> what sets them.
 _SET_BY_STUDY = {

@@ -77,6 +77,20 @@ def test_runs_that_hold_out_different_text_are_not_compared(run, tmp_path):
     plot([run, str(tmp_path / "other")], str(tmp_path / "x.svg"), metric="loss", split="train")
 
 
+def test_losses_over_other_tokens_are_drawn_with_a_note(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    runs = [run_with(tmp_path / name, {"step": 1, "loss": 2.0, "bits_per_byte": 3.0}) for name in ("a", "b", "c")]
+    for run, seed, name in zip(runs, (0, 1, 1), ("clm", "clm", "mlm"), strict=True):
+        config = {"seed": seed, "objective": {"name": name}, "corpus": {"heldout": "aa"}}
+        Workdir(run).write_config(config)
+    plot(runs, str(tmp_path / "x.svg"), metric="loss", split="eval")
+    [note] = capsys.readouterr().err.splitlines()
+    assert f"{runs[0]} and {runs[2]} differ in objective.name: the loss of each is over its own tokens" in note
+    plot(runs[:2], str(tmp_path / "x.svg"), metric="loss", split="eval")
+    plot(runs, str(tmp_path / "x.svg"), metric="bits_per_byte", split="eval")
+    assert capsys.readouterr().err == ""
+
+
 def run_with(folder, *lines):
     folder.mkdir()
     (folder / "metrics.jsonl").write_text("".join(json.dumps({"split": "eval"} | line) + "\n" for line in lines))
