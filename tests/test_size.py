@@ -40,7 +40,7 @@ CODE = {
     "plan": 647,
     "run": 1_376,
     "show": 998,
-    "studies": 3_138,
+    "studies": 3_139,
     "train": 1_045,
     "workdir": 862,
 }
