@@ -31,7 +31,7 @@ def print_plan(plan: Plan, jobs: Sequence[Job]) -> None:
         print(f"differs, as the study asks: {_by_variant(field, values, names)}")
     for line in describe_confounders(plan.confounders, names):
         print(line)
-    print("\n".join([plan.heldout_text, *(f"WARNING: {warning}" for warning in plan.warnings), ""]))
+    print("\n".join([plan.text_facts, *(f"WARNING: {warning}" for warning in plan.warnings), ""]))
     table = [("variant", "runs", "parameters", "steps", "raw tokens", "FLOPs", "fine-tuning steps", "s/step", "time")]
     total, measured = 0.0, dict[str, float]()
     for number, (name, variant) in enumerate(plan.runs.items(), start=1):

@@ -87,7 +87,7 @@ class VariantPlan:
       num_params: parameters that `main` trains.
       heldout_digest: of the test text, which the study reports; "" without pre-training.
       text_digest: of the corpora of `main`, both sides of their splits; "" without pre-training.
-      heldout_text: what the text is, for people; "" without pre-training.
+      text_facts: documents and tokens of both sides of the split, for people; "" without pre-training.
       warnings: on the split of the corpus.
       validation_digest: of the text on which a sweep's runs are measured; "" without a sweep.
       shared_by: of fine-tunings without pre-training, the variants that have them.
@@ -101,7 +101,7 @@ class VariantPlan:
     num_params: int = 0
     heldout_digest: str = ""
     text_digest: str = ""
-    heldout_text: str = ""
+    text_facts: str = ""
     warnings: tuple[str, ...] = ()
     validation_digest: str = ""
     shared_by: tuple[str, ...] = ()
@@ -174,9 +174,9 @@ class Plan:
         return list(dict.fromkeys(warning for variant in self.variants.values() for warning in variant.warnings))
 
     @property
-    def heldout_text(self) -> str:
-        """The test text of the variants, whose texts are equal."""
-        return next(iter(self.variants.values())).heldout_text
+    def text_facts(self) -> str:
+        """That of the first variant: the test text is the same for all of them."""
+        return next(iter(self.variants.values())).text_facts
 
     @property
     def _stages(self) -> dict[str, list[Mapping[str, Any]]]:

@@ -115,7 +115,7 @@ def _plan_variant(
         num_params=experiment.num_params,
         heldout_digest=corpora.heldout_digest,
         text_digest=corpora.content_digest,
-        heldout_text=_describe_text(corpora, main.raw_tokens),
+        text_facts=_describe_text(corpora, main.raw_tokens),
         warnings=_warnings(name, main, corpora),
         validation_digest=validation[0] if validation else "",
     )

@@ -161,7 +161,7 @@ class Results:
       outcomes: of complete runs, in the order of variants and seeds.
       problems: of every other run of the study.
       sweeps: of all values that sweeps try.
-      confounders, questions, heldout_text, warnings: those of the Plan.
+      confounders, questions, text_facts, warnings: those of the Plan.
       scratch: of complete fine-tunings without pre-training, whose `variant` is a name in Plan.scratch: values of the
         fine-tuned measures alone.
       scratch_of: variant -> that name, where the variant has a fine-tuned measure.
@@ -174,7 +174,7 @@ class Results:
     sweeps: Sequence[Outcome]
     confounders: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     questions: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
-    heldout_text: str = ""
+    text_facts: str = ""
     warnings: Sequence[str] = ()
     scratch: Sequence[Outcome] = ()
     scratch_of: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -348,7 +348,7 @@ class StudyFolder:
             sweeps=[self.outcome(job, plan) for job in jobs if job.field],
             confounders=plan.confounders,
             questions=plan.questions,
-            heldout_text=plan.heldout_text,
+            text_facts=plan.text_facts,
             warnings=plan.warnings,
             scratch=[outcome for outcome in complete if outcome.variant in plan.scratch],
             scratch_of={variant: one.name for one in plan.scratch.values() for variant in one.shared_by},

@@ -213,7 +213,7 @@ def test_text_that_is_read_often_and_a_long_warm_up_are_said(corpus, tmp_path):
     text = {"data.path": str(tmp_path), "data.document_per": "line"}
     plan = make_plan(small_study(corpus, budget=raw_tokens(12_800)), text | {"optimizer.warmup_steps": 90})
     tokens = sum(len(f"line {k} of a short text") + 1 for k in range(60))
-    read = float(re.search(r"to train on, which are read ([\d.]+) times", plan.heldout_text)[1])
+    read = float(re.search(r"to train on, which are read ([\d.]+) times", plan.text_facts)[1])
     assert 12_800 / tokens < read < 2 * 12_800 / tokens
     assert plan.warnings == [
         f"variant {name}: 90 of 102 updates are warm-up: set a smaller optimizer.warmup_steps"

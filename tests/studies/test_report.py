@@ -160,7 +160,7 @@ def test_runs_on_different_devices_are_named(tmp_path):
 
 def test_the_text_and_a_warning_of_its_split_are_said(tmp_path):
     results = dataclasses.replace(
-        make_results({"loss": VALUES}), warnings=["1 of 2 files held out"], heldout_text="3 documents held out"
+        make_results({"loss": VALUES}), warnings=["1 of 2 files held out"], text_facts="3 documents held out"
     )
     written = write_report(results, tmp_path).read_text()
     assert (
