@@ -33,9 +33,10 @@ def mix64(x: np.ndarray) -> np.ndarray:
 
 
 def argsort(keys: np.ndarray) -> np.ndarray:
-    """Returns the stable argsort of random keys, uint64 [n] -> int64 [n], in a third of the time of NumPy's.
+    """Returns the stable argsort of random keys, uint64 [n] -> int64 [n], faster than NumPy's.
 
-    NumPy sorts values faster than it argsorts them, so the index of each key replaces the key's low bits.
+    NumPy sorts values faster than it argsorts them, so the index of each key replaces the key's low bits. The keys that
+    are then equal in their high bits are sorted again.
     """
     low = np.uint64(len(keys).bit_length())
     high = keys >> low << low | np.arange(len(keys), dtype=np.uint64)

@@ -15,7 +15,7 @@ from data.windows.documents import Documents
 from data.windows.leak_guard import copies_of
 
 _FEW_FILES = 5
-_SOME = 1 << 14  # of the held-out documents, which are in a random order
+_SAMPLE = 1 << 14  # of the held-out documents, which are in a random order
 
 Unit = Literal["file", "document", "label"]
 SplitBy = Literal["auto", "file", "document", "label"]
@@ -113,7 +113,7 @@ def split_warnings(heldout: Documents, split: Split) -> list[str]:
     """Returns a warning where data.split_by="auto" holds out so few files that they may be unlike the other ones."""
     store, digests = heldout.store, heldout.store.file_digests
     by_file = split.split_by == "auto" and not store.is_heldout.any() and unit_of(store, split) == "file"
-    if not by_file or len(np.unique(digests[heldout.index[:_SOME]])) >= _FEW_FILES:
+    if not by_file or len(np.unique(digests[heldout.index[:_SAMPLE]])) >= _FEW_FILES:
         return []
     share = int(heldout.ends(eos=True)[-1]) / store.meta["num_tokens"]
     files, all_files = (len(np.unique(found)) for found in (digests[heldout.index], digests))
