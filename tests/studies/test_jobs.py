@@ -113,13 +113,8 @@ def test_an_outcome_has_floors_and_margins(finished):
     first, last = outcomes["slow-seed0"], Workdir(out / "runs" / "slow-seed0").metrics("eval")[-1]
     assert first["margins"]["loss"] == last["loss_stderr"] and first["margins"]["accuracy"] > 0
     assert first["margins"].keys() == {"loss", "under_prefix_lm", "continuation", "accuracy"}
-    assert first["floors"].keys() == {
-        "loss",
-        "continuation",
-        "accuracy",
-        "macro_f1",
-        "pairs",
-    }  # of CLM's own loss alone
+    # Of losses, CLM's own has floors.
+    assert first["floors"].keys() == {"loss", "continuation", "accuracy", "macro_f1", "pairs"}
     assert first["floors"]["loss"]["trigram"] < first["floors"]["loss"]["unigram"] < first["values"]["loss"]
     assert first["floors"]["continuation"].keys() == {"unigram", "trigram"}
     assert first["floors"]["accuracy"].keys() == {"majority class"}
