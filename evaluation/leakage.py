@@ -17,14 +17,14 @@ from workdir.workdir import Workdir
 _NOT_BY_CHANCE = 100  # bytes of a text that two documents hardly have in common by chance
 
 
-def check_start(run: CompiledRun) -> list[str]:
-    """Checks that the run of `train.init_from` did not train on held-out text of `run`, and returns notes.
+def check_start(experiment: Experiment, corpora: Corpora) -> list[str]:
+    """Checks that the run of `train.init_from` did not train on held-out text of `corpora`, and returns notes.
 
     Includes the runs from which that run was started in turn. A note says where text could not be compared, because a
     corpus is not on this machine, has changed, or is that of an imported model. Raises ConfigError for trained text,
     unless train.init_from_overlap is "allow"; it is then a note.
     """
-    notes, path = [], run.experiment.train.init_from
+    notes, path = [], experiment.train.init_from
     seen: set[str] = set()
     while path and path not in seen:
         seen.add(path)
@@ -36,11 +36,11 @@ def check_start(run: CompiledRun) -> list[str]:
             notes.append(f"held-out text was not compared with the training text of {workdir}, which is unknown")
             break
         start = load_experiment(workdir, named_by="train.init_from")
-        count, unknown = _count_trained(start, workdir, run)
-        found = f"{count} of {len(run.heldout_documents):,} held-out documents are training text of {workdir}"
-        if count and run.experiment.train.init_from_overlap == "error":
+        count, unknown = _count_trained(start, workdir, experiment, corpora)
+        found = f"{count} of {len(corpora.heldout_documents):,} held-out documents are training text of {workdir}"
+        if count and experiment.train.init_from_overlap == "error":
             raise ConfigError(
-                f"train.init_from={run.experiment.train.init_from}: {found}: set the fields heldout_fraction, "
+                f"train.init_from={experiment.train.init_from}: {found}: set the fields heldout_fraction, "
                 "split_seed, split_by and heldout_path of data as in that run, and document_per too if its corpus is "
                 "one file; or train.init_from_overlap='allow'"
             )
@@ -56,7 +56,7 @@ def describe_trained_on(trained: Experiment, workdir: Workdir, run: CompiledRun)
     """Returns notes on the scored text of `run`, relative to the training text of `trained`, the run in `workdir`."""
     if workdir.is_imported:
         return ["the scored text was not compared with the training text of the model, which is imported"]
-    count, unknown = _count_trained(trained, workdir, run)
+    count, unknown = _count_trained(trained, workdir, run.experiment, run.corpora)
     notes, data = [], run.experiment.data
     if workdir.config().get("corpus", {}).get("fingerprint") != run.corpora.content_digest:
         cut = "" if data.sources else f", data.document_per={data.document_per!r}"
@@ -68,16 +68,19 @@ def describe_trained_on(trained: Experiment, workdir: Workdir, run: CompiledRun)
     return notes
 
 
-def _count_trained(trained: Experiment, workdir: Workdir, run: CompiledRun) -> tuple[int, str]:
-    """The held-out documents of `run` that `trained` trained on, and why they may not be all; "" if they are."""
-    of_machine = {name: getattr(run.experiment.data, name) for name in ("cache_dir", "read_by_range")}
+def _count_trained(trained: Experiment, workdir: Workdir, experiment: Experiment, scored: Corpora) -> tuple[int, str]:
+    """The held-out documents of `scored` that `trained` trained on, and why they may not be all; "" if they are.
+
+    experiment: of `scored`, on this machine.
+    """
+    of_machine = {name: getattr(experiment.data, name) for name in ("cache_dir", "read_by_range")}
     data = dataclasses.replace(trained.data, **of_machine)
     try:
-        corpora = open_corpora(dataclasses.replace(trained, data=data, new_store_dir=run.experiment.new_store_dir))
+        corpora = open_corpora(dataclasses.replace(trained, data=data, new_store_dir=experiment.new_store_dir))
     except ConfigError as error:
         return 0, f"its corpus cannot be read here ({error})"
     same_text = workdir.config().get("corpus", {}).get("fingerprint") == corpora.content_digest
-    count = sum(_num_trained(documents, corpora) for documents in run.heldout_documents.by_corpus)
+    count = sum(_num_trained(documents, corpora) for documents in scored.heldout_documents.by_corpus)
     return count, "" if same_text else "its corpus has changed since"
 
 

@@ -22,6 +22,7 @@ from absl import flags
 from command.flags import override_flags, parse_flags, run_command
 from command.program import visible
 from contract.errors import ConfigError, Stopped
+from studies.analysis import analyse
 from studies.dry_run import print_plan
 from studies.jobs import parse_worker, run_jobs
 from studies.plan import jobs_of
@@ -89,6 +90,8 @@ def main() -> None:
     arguments += ["--mixed_code"] * folder.study_file().mixed_code
     results = folder.results(plan, shlex.join(["python", "-m", "train.ablate", *arguments]), overrides)
     print(f"written to {write_report(results, folder.path)}")
+    if any(pair.p is not None for found in analyse(results) for pair in found.pairs.values()):
+        folder.add_report(study.seeds)
     if stopped:
         raise Stopped("stopped by a signal: run the same command again to continue")
     failed = [problem for problem in results.problems if problem.state in ("failed", "diverged", "damaged")]

@@ -137,7 +137,8 @@ def _plan(there: StudyFile, folder: StudyFolder, remedy: str) -> Plan:
         )
         for name, runs in {name: there.runs[name] for name in there.study.variants}.items()
     }
-    return Plan(there.study, variants, {name: make_measure(name, of) for name, of in there.study.measures.items()})
+    measures = {name: make_measure(name, of) for name, of in there.study.measures.items()}
+    return Plan(there.study, variants, measures, warnings=there.warnings)
 
 
 def _command(there: StudyFile, out: str) -> str:

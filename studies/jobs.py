@@ -19,7 +19,7 @@ from command.flags import TRAINING_MEMORY, resolve, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from studies.dry_run import clock
-from studies.measures import TOTALS, FineTuning, Measure, Measured, Trained
+from studies.measures import TOTALS, FineTuning, Measure, Measured, Trained, digests_of
 from studies.plan import VALIDATION, Job, Plan, PlannedRun, VariantPlan, sweep_jobs, with_fields
 from studies.results import DIGEST_OF_TEXT, Curve, Outcome, StudyFolder, digest_of, source_files
 from train.loop import train_and_evaluate
@@ -211,6 +211,7 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
             "train it again"
         )
     measured = {name: measure.measure(name, trained) for name, measure in measures.items()}
+    environment = _environment() | ({DIGEST_OF_TEXT: text} if text else {}) | digests_of(measures.values())
     outcome = Outcome(
         variant=job.variant,
         seed=job.seed,
@@ -221,7 +222,7 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
         swept=swept,
         commands=[run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()],
         heldout_digest=heldout,
-        environment=_environment() | ({DIGEST_OF_TEXT: text} if text else {}) | {"hash of the source code": code},
+        environment=environment | {"hash of the source code": code},
         code="+".join(folder.code_of(job)) or "unknown",
         measured_by=code,
         config_digest=plan.config_digest(job, swept),

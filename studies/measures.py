@@ -3,9 +3,11 @@
 import abc
 import dataclasses
 import functools
+import hashlib
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -146,9 +148,14 @@ class Measure(abc.ABC):
     kind: ClassVar[str]
 
     @property
-    def has_text_of_its_own(self) -> bool:
-        """Whether it reads a text that is not the held-out text of a run."""
-        return False
+    def files(self) -> Sequence[str]:
+        """The files that it reads beside the corpora of a run."""
+        return ()
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What a reader of its values must know first."""
+        return ()
 
     def check(self, experiment: Experiment) -> None:  # noqa: B027  most runs have every measure
         """Raises ConfigError if a run of `experiment` cannot be measured."""
@@ -206,8 +213,15 @@ class ProbeMetric(Measure):
     kind: ClassVar = "probe"
 
     @property
-    def has_text_of_its_own(self):
-        return not self._probe().reads_corpus
+    def files(self):
+        return [path for field in ("path", "test") if (path := self.fields.get(field))]
+
+    @property
+    def warnings(self):
+        probe = self._probe()
+        if not isinstance(probe, Linear) or not (count := probe.test_texts_in_path):
+            return ()
+        return [f"{count:,} of the texts of {probe.test}, which are scored, are in {probe.path} too"]
 
     def _probe(self):
         return make_probe(self.probe, self.fields)
@@ -272,6 +286,13 @@ class Throughput(Measure):
 
 
 MEASURES: dict[str, type[Measure]] = {cls.kind: cls for cls in (HeldoutMetric, ProbeMetric, FineTuning, Throughput)}
+
+
+def digests_of(measures: Iterable[Measure]) -> dict[str, str]:
+    """Returns "digest of FILE" -> a hash of its bytes, for each file that `measures` read."""
+    files = dict.fromkeys(file for measure in measures for file in measure.files)
+    contents = {file: Path(file).expanduser().read_bytes() for file in files}
+    return {f"digest of {file}": hashlib.blake2b(of, digest_size=8).hexdigest() for file, of in contents.items()}
 
 
 def _evaluate(workdir: str, config: str, overrides: Mapping[str, Any], flags: Mapping[str, Any] | None = None) -> str:

@@ -88,7 +88,8 @@ class VariantPlan:
       heldout_digest: of the test text, which the study reports; "" without pre-training.
       text_digest: of the corpora of `main`, both sides of their splits; "" without pre-training.
       text_facts: documents and tokens of both sides of the split, for people; "" without pre-training.
-      warnings: on the split of the corpus.
+      readings: how often `main` reads its training text; 0 of several corpora.
+      warnings: on the split of the corpus, on the warm-up, and on a start whose training text is not known.
       validation_digest: of the text on which a sweep's runs are measured; "" without a sweep.
       shared_by: of fine-tunings without pre-training, the variants that have them.
     """
@@ -102,6 +103,7 @@ class VariantPlan:
     heldout_digest: str = ""
     text_digest: str = ""
     text_facts: str = ""
+    readings: float = 0.0
     warnings: tuple[str, ...] = ()
     validation_digest: str = ""
     shared_by: tuple[str, ...] = ()
@@ -152,11 +154,18 @@ class VariantPlan:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The checked plan of a study."""
+    """The checked plan of a study.
+
+    Attributes:
+      file_digests: of the files that measures read: studies.measures.digests_of.
+      warnings: what a reader must know first, each once.
+    """
 
     study: Study
     variants: dict[str, VariantPlan]
     measures: dict[str, Measure]
+    file_digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    warnings: Sequence[str] = ()
 
     @property
     def confounders(self) -> dict[str, list[Any]]:
@@ -167,11 +176,6 @@ class Plan:
     def questions(self) -> dict[str, list[Any]]:
         """See `find_questions`."""
         return find_questions(self.study, self._stages)
-
-    @property
-    def warnings(self) -> list[str]:
-        """The warnings of the variants, each once."""
-        return list(dict.fromkeys(warning for variant in self.variants.values() for warning in variant.warnings))
 
     @property
     def text_facts(self) -> str:

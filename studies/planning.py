@@ -11,13 +11,14 @@ from contract.errors import ConfigError
 from data.windows.batches import Batches
 from data.windows.split import split_warnings
 from evaluation.cross_evaluate import RUN_FIELDS
+from evaluation.leakage import check_start
 from experiment.experiment import Experiment, make_experiment
 from huggingface.teacher import with_teacher
 from huggingface.vocabulary import VOCABULARY
 from run.corpus import Corpora, open_corpora
 from run.restore import check_same_transformer
 from studies.markdown import large
-from studies.measures import FineTuning, Measure, make_measure
+from studies.measures import FineTuning, Measure, digests_of, make_measure
 from studies.plan import VALIDATION, Plan, PlannedRun, VariantPlan, with_fields
 from studies.study import Budget, Study, Variant
 from workdir.run_config import flatten
@@ -62,7 +63,8 @@ def make_plan(study: Study, overrides: Mapping[str, Any]) -> Plan:
     known = {field for plan in variants.values() for field in flatten(plan.main.fields)}
     if unknown := [field for field in study.varies if field not in known]:
         raise ConfigError(f"varies={unknown[0]!r} is no field of the runs: write it as in 'model.num_layers'")
-    plan = Plan(study, variants, measures)
+    warnings = [line for one in (*variants.values(), *measures.values()) for line in one.warnings]
+    plan = Plan(study, variants, measures, digests_of(measures.values()), [*dict.fromkeys(warnings)])
     if taken := plan.scratch.keys() & variants.keys():
         raise ConfigError(f"variant {taken.pop()} has the name of the fine-tunings without pre-training: rename it")
     return plan
@@ -73,18 +75,18 @@ def _plan_variant(
 ) -> VariantPlan:
     where = f"variant {name}"
     first = study.first_measure
-    if variant.sweep and measures[first].has_text_of_its_own:
+    if variant.sweep and measures[first].files:
         raise ConfigError(
             f"{where} is swept, and the first measure, {first}, reads a text of its own, so the sweep would choose by "
             "the text that the study reports: put a measure of held-out text first"
         )
     swept = {field: values[0] for field, values in variant.sweep.items()}
     same = _same_model(study.same_model) if study.same_model else {}
-    start, share = None, 1.0
+    start, share, of_start = None, 1.0, ()
     if variant.start is not None:
         start_overrides = {**same, **study.overrides, **variant.start.overrides, **overrides}
         budget = dataclasses.replace(study.budget, amount=study.budget.amount * variant.start.share)
-        start, _, _ = _budgeted(variant.start.config, start_overrides, budget, study.seeds, f"{where}, start")
+        start, *of_start = _budgeted(variant.start.config, start_overrides, budget, study.seeds, f"{where}, start")
         share -= variant.start.share
     budget = dataclasses.replace(study.budget, amount=study.budget.amount * share)
     run_overrides = {**same, **study.overrides, **variant.overrides, **swept, **overrides}
@@ -116,7 +118,8 @@ def _plan_variant(
         heldout_digest=corpora.heldout_digest,
         text_digest=corpora.content_digest,
         text_facts=_describe_text(corpora, main.raw_tokens),
-        warnings=_warnings(name, main, corpora),
+        readings=_readings(corpora, main.raw_tokens),
+        warnings=(*_warnings(name, main, corpora), *check_start(*(of_start or (experiment, corpora)))),
         validation_digest=validation[0] if validation else "",
     )
 
@@ -185,14 +188,18 @@ def _describe_text(corpora: Corpora, raw_tokens: float) -> str:
     texts = []
     for corpus in corpora.each:
         train, heldout = corpus.train_documents, corpus.heldout_documents
-        tokens = int(train.ends(eos=True)[-1])
         text = f"{corpus.name}: " * bool(corpus.name)
         text += f"{len(heldout):,} documents ({large(int(heldout.ends(eos=True)[-1]))} tokens) held out, "
-        text += f"{len(train):,} ({large(tokens)} tokens) to train on"
-        if len(corpora.each) == 1 and raw_tokens > tokens:
-            text += f", which are read {raw_tokens / tokens:.1f} times"
+        text += f"{len(train):,} ({large(int(train.ends(eos=True)[-1]))} tokens) to train on"
+        if (readings := _readings(corpora, raw_tokens)) > 1:
+            text += f", which are read {readings:.1f} times"
         texts.append(f"{text}; {corpus.overlap}" if corpus.overlap.train else text)
     return "; ".join(texts)
+
+
+def _readings(corpora: Corpora, raw_tokens: float) -> float:
+    """Returns how often a run reads its training text; 0 of several corpora, which have rates of their own."""
+    return raw_tokens / int(corpora.train_documents.ends(eos=True)[-1]) if len(corpora.each) == 1 else 0.0
 
 
 def _warnings(name: str, main: PlannedRun, corpora: Corpora) -> tuple[str, ...]:

@@ -143,6 +143,11 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
             f"With {results.study.seeds} seeds a study without any effect has a verdict more often than once in twenty "
             "times if the variants' spreads differ: docs/studies.md."
         )
+    if others := sorted({*results.reported} - {results.study.seeds}):
+        said.append(
+            f"A report with verdicts was also written with {_listed([*map(str, others)])} seeds: where a verdict "
+            "decides the number of seeds, a study without any effect has a verdict more often than p says."
+        )
     kinds = [measure.kind(pair) for measure in compared for pair in measure.to_baseline.values()]
     found = sum(kind in ("better", "worse") for kind in kinds)
     tested = found + kinds.count("no significant difference")
@@ -236,7 +241,7 @@ def _difference(variant: Variant) -> str:
 def _environment(results: Results) -> list[list[str]]:
     """Returns what the runs were trained on; different values of a name are joined by "; "."""
     found = list(dict.fromkeys(item for run in results.outcomes for item in run.environment.items()))
-    return [[name, text("; ".join(v for other, v in found if other == name))] for name in dict(found)]
+    return [[text(name), text("; ".join(v for other, v in found if other == name))] for name in dict(found)]
 
 
 def _seconds_row(variant: str, results: Results) -> list[str]:

@@ -142,6 +142,9 @@ class StudyFile:
       runs: variant -> its sweep, and the configs of its runs.
       code: digest of the source with which the study began.
       mixed_code: whether the study was continued with --mixed_code.
+      warnings: those of the Plan.
+      readings: how often the runs read their training text, at most; 0 where that is not known.
+      reported: the numbers of seeds of the study for which a report with verdicts has been written.
     """
 
     study: Study
@@ -149,6 +152,10 @@ class StudyFile:
     runs: dict[str, dict[str, dict[str, Any]]]
     code: str
     mixed_code: bool
+    # Earlier versions have not written these.
+    warnings: tuple[str, ...] = ()
+    readings: float = 0.0
+    reported: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,6 +169,7 @@ class Results:
       problems: of every other run of the study.
       sweeps: of all values that sweeps try.
       confounders, questions, text_facts, warnings: those of the Plan.
+      reported: that of the StudyFile, before this report.
       scratch: of complete fine-tunings without pre-training, whose `variant` is a name in Plan.scratch: values of the
         fine-tuned measures alone.
       scratch_of: variant -> that name, where the variant has a fine-tuned measure.
@@ -176,6 +184,7 @@ class Results:
     questions: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     text_facts: str = ""
     warnings: Sequence[str] = ()
+    reported: Sequence[int] = ()
     scratch: Sequence[Outcome] = ()
     scratch_of: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -255,7 +264,8 @@ class StudyFolder:
             if not archive.exists():
                 write_bytes(archive, archive_of(files))
             # Perhaps with another number of seeds, or other notes.
-            write_json(file, fields | {"code": there.code, "mixed_code": mixed_code or there.mixed_code})
+            kept = {"code": there.code, "mixed_code": mixed_code or there.mixed_code, "reported": there.reported}
+            write_json(file, fields | kept)
         except OSError as error:
             raise ConfigError(f"--out={self.path} cannot be written: {error.strerror}: {error.filename}") from error
 
@@ -288,7 +298,12 @@ class StudyFolder:
         file = self.path / "study.json"
         if not file.exists():
             raise ConfigError(f"--out={self.path} is not the folder of a study: run the study without --report first")
-        return _read(StudyFile, file, remedy=remedy)
+        return _read(StudyFile, file, remedy=remedy, defaults={"warnings": (), "readings": 0.0, "reported": ()})
+
+    def add_report(self, seeds: int) -> None:
+        """Records that a report of the study has verdicts, with this number of seeds."""
+        file, reported = self.path / "study.json", {*self.study_file().reported, seeds}
+        write_json(file, read_json(file, remedy=_OTHER_OUT) | {"reported": sorted(reported)})
 
     def begin_training(self, job: Job, code: str) -> None:
         """Records the digest of the code that trains, or continues to train, the run of a job."""
@@ -350,14 +365,15 @@ class StudyFolder:
             questions=plan.questions,
             text_facts=plan.text_facts,
             warnings=plan.warnings,
+            reported=self.study_file().reported,
             scratch=[outcome for outcome in complete if outcome.variant in plan.scratch],
             scratch_of={variant: one.name for one in plan.scratch.values() for variant in one.shared_by},
         )
 
 
-def _read(cls: type[T], file: Path, remedy: str) -> T:
+def _read(cls: type[T], file: Path, remedy: str, defaults: Mapping[str, Any] | None = None) -> T:
     """Returns what a study wrote to a JSON file. Raises ConfigError, one line, if it is not of this form."""
-    fields = read_json(file, remedy=remedy)
+    fields = (defaults or {}) | read_json(file, remedy=remedy)
     try:
         return from_mapping(cls, fields, "")
     except ConfigError as error:
@@ -379,6 +395,9 @@ def _problem(outcome: Outcome, job: Job, plan: Plan) -> str:
     trained_on = outcome.environment.get(DIGEST_OF_TEXT, text)
     if text and trained_on != text:
         return f"it was trained on other text (digest {trained_on}) than that of the study ({text})"
+    for file, now in plan.file_digests.items():
+        if (measured := outcome.environment.get(file, now)) != now:
+            return f"it was measured with another file than there is now: the {file} was {measured} and is {now}"
     groups = (outcome.values, outcome.margins, *outcome.floors.values())
     if not all(math.isfinite(number) for group in groups for number in group.values()):  # NaN says nothing in a table
         return "it has a number that is not finite"
@@ -397,6 +416,7 @@ def _study_fields(plan: Plan, overrides: Mapping[str, str]) -> dict[str, Any]:
         for variant in plan.variants.values()
     }
     fields = {"study": dataclasses.asdict(plan.study), "overrides": overrides, "runs": runs}
+    fields |= {"warnings": plan.warnings, "readings": max(one.readings for one in plan.variants.values())}
     return json.loads(json.dumps(fields, default=str))
 
 

@@ -38,6 +38,8 @@ from workdir.workdir import Workdir
 
 CHINCHILLA_TOKENS_PER_PARAM = 20.0  # 1.4T tokens, 70B parameters
 _FITTED_RANGE = (1e18, 1e22)  # FLOPs of nearly all runs of Hoffmann et al. (2022), figure 4
+# Up to here a token that is read again is worth about as much as a new one (Muennighoff et al. 2023).
+_MOST_READINGS = 4
 # Fields in which the runs of one law may differ: those of the size and of the number of tokens, those that change how
 # often a run is evaluated or saved, and those of the machine. Corpora are compared by their contents.
 _MAY_DIFFER = re.compile(
@@ -82,11 +84,13 @@ def main() -> None:
                 f"extrapolation: the published coefficients are of runs of about {low:.0e} to {high:.0e} FLOPs"
             )
     if _STUDY.value is not None:
-        points, left_out = read_points(load_study(_STUDY.value), folders_of(_OUT.value))
+        folders = folders_of(_OUT.value)
+        points, left_out = read_points(load_study(_STUDY.value), folders)
         fields = fit_fields(points, fit(points), _FLOPS.value)
         line |= {"study": _STUDY.value} | fields
         warnings += [f"not in the fit: {text}" for text in left_out]
         warnings += warnings_of(fields)
+        warnings += warnings_of_studies(folders)
         console.print(fit_table(fields))
         if fields["optimum"]["tokens_per_param"]["determined"]:
             rows[_STUDY.value] = _sizes(*(fields["optimum"][name]["value"] for name in ("params", "tokens")))
@@ -243,6 +247,18 @@ def warnings_of(fields: Mapping[str, Any]) -> Iterator[str]:
         value, (low, high) = optimum[name]["value"], fields[f"{name}_range"]
         if not low <= value <= high:
             yield f"the optimum, {value:.3g} {name}, is outside those of the runs ({low:.3g} to {high:.3g})"
+
+
+def warnings_of_studies(folders: Sequence[str]) -> Iterator[str]:
+    """Yields the warnings of the studies in `folders`, and those whose runs repeat their text."""
+    for folder in folders:
+        there = StudyFolder(folder).study_file()
+        yield from (f"{folder}: {text}" for text in there.warnings)
+        if there.readings > _MOST_READINGS:
+            yield (
+                f"{folder}: runs read their text up to {there.readings:.1f} times, and the law is of text that is read "
+                "once: leave the folder out, or use a larger corpus"
+            )
 
 
 def fit_table(fields: Mapping[str, Any]) -> Table:

@@ -29,7 +29,7 @@ CODE = {
     "configs": 2_374,
     "contract": 412,
     "data": 4_558,
-    "evaluation": 1_909,
+    "evaluation": 1_914,
     "experiment": 1_101,
     "files": 331,
     "generate": 1_011,
@@ -40,7 +40,7 @@ CODE = {
     "plan": 647,
     "run": 1_376,
     "show": 998,
-    "studies": 3_139,
+    "studies": 3_193,
     "train": 1_045,
     "workdir": 862,
 }

@@ -72,12 +72,12 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints) -> 
     text of a new run is training text of the run that `train.init_from` names, and if that run or folder has another
     model or vocabulary.
     """
-    experiment, step = run.experiment, checkpoints.latest_step() or 0
+    experiment, corpora, step = run.experiment, run.corpora, checkpoints.latest_step() or 0
     # Not the names of the stores' folders, which differ where the files' modification times alone differ.
     corpus = {
-        "fingerprint": run.corpora.content_digest,
+        "fingerprint": corpora.content_digest,
         "tokenizer": experiment.tokenizer.fingerprint,
-        "heldout": run.corpora.heldout_digest,
+        "heldout": corpora.heldout_digest,
     }
     config = experiment.config | {"corpus": corpus} | code_of(experiment.learner, experiment.denoisers)
     if step:
@@ -93,7 +93,7 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints) -> 
             )
         if workdir.has_metrics and workdir.metrics():
             _changes(workdir.config(), config)
-        warnings = [*check_start(run), *check_init_from(experiment)] if experiment.train.init_from else []
+        warnings = check_start(experiment, corpora) + check_init_from(experiment) if experiment.train.init_from else []
     return Start(workdir, checkpoints, step, config, warnings)
 
 

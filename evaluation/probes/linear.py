@@ -114,7 +114,7 @@ class Linear(Probe):
             "test": self.test,
             "texts": len(train.texts),
             "test_texts": len(test.texts),
-            "test_texts_in_path": len(set(test.texts) & set(train.texts)),
+            "test_texts_in_path": self.test_texts_in_path,
             "cut_texts": cut,
             "classes": len(classes),
             "majority_class": float(np.mean(test_labels == np.bincount(labels).argmax())),
@@ -133,6 +133,12 @@ class Linear(Probe):
             ]
             fields["labels"][name] = _accuracies(np.array(is_right), fields["majority_class"])
         return fields | interval_fields("test texts")
+
+    @property
+    def test_texts_in_path(self) -> int:
+        """How many texts of `test` are in `path` too, each once."""
+        train, test = self._read()
+        return len({*train.texts} & {*test.texts})
 
     def _count(self, name: str, train: LabelledTexts) -> int:
         """Returns the number of labelled texts that an entry of `labels` names."""

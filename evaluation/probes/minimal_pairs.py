@@ -81,6 +81,7 @@ class MinimalPairs(Probe):
                 f"--unit={self.unit} has no effect on the score log_likelihood: remove it, or add "
                 "--score=pseudo_log_likelihood if the model fills in tokens"
             )
+        read_pairs(self.path, self.group)
 
     def measure(self, model, corpora):
         pairs = read_pairs(self.path, self.group)

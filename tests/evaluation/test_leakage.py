@@ -7,7 +7,8 @@ import pytest
 
 from configs.base import corpus as a_corpus
 from contract.errors import ConfigError
-from evaluation.leakage import check_start, describe_trained_on
+from evaluation import leakage
+from evaluation.leakage import describe_trained_on
 from experiment.experiment import make_experiment
 from run.compiled_run import make_run
 from run.corpus import open_corpora
@@ -26,6 +27,10 @@ def fields(corpus, name="clm", architecture="decoder_only", **overrides):
 
 def run_of(corpus, **overrides):
     return make_run(make_experiment(fields(corpus, **overrides)), show_progress=False)
+
+
+def check_start(run):
+    return leakage.check_start(run.experiment, run.corpora)
 
 
 def write_run(workdir, run):

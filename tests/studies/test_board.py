@@ -25,7 +25,9 @@ LOSSES = {"clm": [2.00, 2.10, 2.20], "roll": [1.501, 1.600, 1.699], "mlm": [2.02
 SHARES = {"clm": [0.0, 0.0, 0.1], "roll": [1.0, 1.0, 0.7], "mlm": [0.0, 0.1, 0.1]}
 
 
-def write_study(folder, layers=2, floor=3.0, name="retrieval", speed=100.0, floor_name="unigram", **changes):
+def write_study(
+    folder, layers=2, floor=3.0, name="retrieval", speed=100.0, floor_name="unigram", warnings=(), **changes
+):
     """Writes the folder of a finished study that no run gave. layers: of the baseline; all others have 2."""
     fields = dict(
         question="Which <objective>?",
@@ -45,7 +47,8 @@ def write_study(folder, layers=2, floor=3.0, name="retrieval", speed=100.0, floo
         name: VariantPlan(name=name, main=PlannedRun("", main, 0, 0.0), fine_tunings={}, heldout_digest="aa")
         for name, main in mains.items()
     }
-    plan = Plan(made, variants, {name: make_measure(name, of) for name, of in made.measures.items()})
+    measures = {name: make_measure(name, of) for name, of in made.measures.items()}
+    plan = Plan(made, variants, measures, warnings=warnings)
     there = StudyFolder(folder)
     there.begin(plan, {"data.path": "my text"})
     for job in jobs_of(plan):
@@ -135,6 +138,17 @@ def test_equal_studies_give_an_equal_page_in_place_of_the_old_one(folder, tmp_pa
 def test_a_study_from_which_nothing_follows_says_so(changes, headline, row, tmp_path, monkeypatch):
     page = run(monkeypatch, tmp_path / "board.md", write_study(tmp_path / "facts", **changes))
     assert headline in page and row in page.partition("##")[0]
+
+
+def test_the_warnings_of_a_report_are_those_of_the_board(tmp_path, monkeypatch):
+    folder = write_study(tmp_path / "facts", warnings=["1 of 2 files held out"])
+    StudyFolder(folder).add_report(2)
+    page = run(monkeypatch, tmp_path / "board.md", folder)
+    assert "**Warning: 1 of 2 files held out.**" in page and "also written with 2 seeds" in page
+    fields = json.loads((folder / "study.json").read_text())
+    earlier = {field: fields[field] for field in ("study", "overrides", "runs", "code", "mixed_code")}
+    (folder / "study.json").write_text(json.dumps(earlier))
+    assert "Warning" not in run(monkeypatch, tmp_path / "board.md", folder)
 
 
 def test_the_report_of_a_kept_study_is_linked_and_foreign_names_are_text(folder, tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from studies.analysis import analyse
 from studies.board import read_study
 from studies.jobs import chosen_values, do_job
 from studies.measures import finished_lines
-from studies.plan import Job
+from studies.plan import Job, jobs_of
 from studies.planning import make_plan
 from studies.results import Outcome, StudyFolder, digest_of, source_files
 from studies.study import load_study
@@ -70,6 +70,7 @@ def outcomes_of(out):
 @pytest.fixture(scope="module")
 def finished(corpus, tmp_path_factory):
     """A study with every kind of measure: its file and its folder."""
+    folder = tmp_path_factory.mktemp("study")
     labelled = on(corpus) | {"data.source": "jsonl", "data.path": str(corpus / "labelled.jsonl")}
     fine_tuned = labelled | {"objective.classes": ("a", "b"), "train.steps": 2, "optimizer.warmup_steps": 1}
     measures = {
@@ -78,9 +79,10 @@ def finished(corpus, tmp_path_factory):
         "continuation": probe("continuation", "bits_per_byte", num_documents=2, places=1),
         "accuracy": fine_tuning("accuracy", overrides=fine_tuned),
         "macro_f1": fine_tuning("macro_f1", overrides=fine_tuned),
+        "pairs": probe("minimal_pairs", "accuracy", path=str(folder / "pairs.jsonl")),
         "speed": throughput(),
     }
-    folder = tmp_path_factory.mktemp("study")
+    (folder / "pairs.jsonl").write_text('{"good": "She sleeps.", "bad": "She sleep."}')
     study = write_study(folder / "every_measure.py", small_fields(corpus, measures=measures))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jobs, "in_a_process", in_this_process)
@@ -95,7 +97,7 @@ def test_a_study_leaves_an_outcome_for_each_run_and_a_report(finished):
     scratch = ["no_pretraining-seed0", "no_pretraining-seed1"]
     assert list(outcomes) == ["fast-seed0", "fast-seed1", *scratch, "slow-seed0", "slow-seed1"]
     first = outcomes["slow-seed0"]
-    assert set(first["values"]) == {"loss", "under_prefix_lm", "continuation", "accuracy", "macro_f1"}
+    assert set(first["values"]) == {"loss", "under_prefix_lm", "continuation", "accuracy", "macro_f1", "pairs"}
     assert first["raw_tokens"] == 512 and first["curve"]["raw_tokens"][-1] == 512
     assert first["values"]["loss"] == first["curve"]["loss"][-1] != outcomes["slow-seed1"]["values"]["loss"]
     runs = {path.name for path in (out / "runs").iterdir() if path.is_dir()}
@@ -111,7 +113,8 @@ def test_an_outcome_has_floors_and_margins(finished):
     first, last = outcomes["slow-seed0"], Workdir(out / "runs" / "slow-seed0").metrics("eval")[-1]
     assert first["margins"]["loss"] == last["loss_stderr"] and first["margins"]["accuracy"] > 0
     assert first["margins"].keys() == {"loss", "under_prefix_lm", "continuation", "accuracy"}
-    assert first["floors"].keys() == {"loss", "continuation", "accuracy", "macro_f1"}  # of CLM's own loss, no other
+    # Of losses, CLM's own has floors.
+    assert first["floors"].keys() == {"loss", "continuation", "accuracy", "macro_f1", "pairs"}
     assert first["floors"]["loss"]["trigram"] < first["floors"]["loss"]["unigram"] < first["values"]["loss"]
     assert first["floors"]["continuation"].keys() == {"unigram", "trigram"}
     assert first["floors"]["accuracy"].keys() == {"majority class"}
@@ -331,6 +334,11 @@ def test_a_damaged_outcome_is_named_in_the_report_and_measured_again(finished, t
     assert again["values"] == before["values"] and again["state"] == "complete"
 
 
+def environment_of(file):
+    """The names in the environment of an outcome, without that of the text that it was trained on."""
+    return json.loads(file.read_text())["environment"].keys() - {"digest of the text"}
+
+
 def replaced(file, **changes):
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
@@ -350,6 +358,10 @@ def replaced(file, **changes):
         (
             lambda file: replaced(file, environment={"digest of the text": "ab"}),
             r"it was trained on other text \(digest ab\) than that of the study \([0-9a-f]+\)",
+        ),
+        (
+            lambda file: replaced(file, environment=dict.fromkeys(environment_of(file), "ab")),
+            r"with another file than there is now: the digest of /.*/pairs\.jsonl was ab and is [0-9a-f]{16}",
         ),
         (lambda file: replaced(file, values=[1.0]), r"values=\[1.0\] must be a group of fields"),
         (lambda file: replaced(file, values={"loss": math.inf}), "has a number that is not finite"),
@@ -426,6 +438,23 @@ def test_more_seeds_may_be_added(corpus, tmp_path):
     folder.begin(make_plan(small_study(corpus, seeds=3), {}), {})
     there = folder.study_file()
     assert (there.study.seeds, there.study.budget.amount, there.overrides) == (3, 512, {})
+
+
+def test_the_report_says_that_another_one_had_verdicts_with_another_number_of_seeds(
+    corpus, tmp_path, quick, monkeypatch
+):
+    study, folder = write_study(tmp_path / "small.py", small_fields(corpus, seeds=4)), StudyFolder(tmp_path / "out")
+    plan = make_plan(load_study(str(study)), {})
+    folder.begin(plan, {})
+    for job in jobs_of(plan):
+        folder.write(job, outcome_of(job, plan, values={"loss": 2.0 + 0.1 * job.seed}))
+    said = "A report with verdicts was also written with"
+    for seeds, others in ((2, ""), (3, ""), (3, ""), (4, f"{said} 3 seeds"), (3, f"{said} 4 seeds")):
+        run_command(monkeypatch, study, folder.path, "--report", f"--seeds={seeds}")
+        page = (folder.path / "report.md").read_text()
+        assert others in page and (said in page) == bool(others)  # two seeds have no test
+    folder.begin(plan, {})
+    assert folder.study_file().reported == (3, 4)
 
 
 def test_a_run_that_was_trained_on_another_corpus_is_not_measured(finished, tmp_path):

@@ -1,6 +1,7 @@
 """The plan of a study: equal budgets, and errors before the first run starts."""
 
 import dataclasses
+import json
 import pathlib
 import re
 import shlex
@@ -20,6 +21,7 @@ from studies.results import Outcome, StudyFolder
 from studies.study import load_study, make_study
 from tests.studies.studies import SMALL, on, small_study
 from tests.train.small_runs import save_random_run
+from workdir.workdir import Workdir
 
 DECODER = SMALL | {"model.architecture": "decoder_only"}
 MLM = {"model.architecture": "encoder_only"}
@@ -215,10 +217,46 @@ def test_text_that_is_read_often_and_a_long_warm_up_are_said(corpus, tmp_path):
     tokens = sum(len(f"line {k} of a short text") + 1 for k in range(60))
     read = float(re.search(r"to train on, which are read ([\d.]+) times", plan.text_facts)[1])
     assert 12_800 / tokens < read < 2 * 12_800 / tokens
+    StudyFolder(tmp_path / "out").begin(plan, {})
+    assert StudyFolder(tmp_path / "out").study_file().readings == pytest.approx(read, abs=0.05)
     assert plan.warnings == [
         f"variant {name}: 90 of 102 updates are warm-up: set a smaller optimizer.warmup_steps"
         for name in ("slow", "fast")
     ]
+
+
+def test_labelled_texts_that_are_scored_too_are_said(corpus, tmp_path):
+    pytest.importorskip("sklearn")
+    texts = {name: [f"text {name} {k}" for k in range(8)] for name in ("path", "test")}
+    texts["test"][:3] = texts["path"][2:5]
+    for name, of_file in texts.items():
+        lines = [json.dumps({"text": text, "label": "ab"[k % 2]}) for k, text in enumerate(of_file)]
+        (tmp_path / name).write_text("\n".join(lines))
+    files = {name: str(tmp_path / name) for name in texts}
+    measures = {"loss": heldout_loss(), "read": probe("linear", "labels.all.accuracy", labels=("all",), **files)}
+    plan = make_plan(small_study(corpus, measures=measures), {})
+    said = f"3 of the texts of {files['test']}, which are scored, are in {files['path']} too"
+    assert plan.warnings[-1] == said and plan.file_digests.keys() == {f"digest of {file}" for file in files.values()}
+    StudyFolder(tmp_path / "out").begin(plan, {})
+    assert StudyFolder(tmp_path / "out").study_file().warnings[-1] == said  # which a board reads
+
+
+def test_a_start_whose_training_text_is_not_known_is_said(corpus, tmp_path):
+    Workdir(tmp_path / "imported").create()
+    Workdir(tmp_path / "imported").write_imported({})
+    config = tmp_path / "started.py"
+    config.write_text(
+        "from configs import clm\n\ndef get_config():\n    config = clm.get_config()\n"
+        f"    config.train.init_from = '{tmp_path}/imported'\n    return config\n"
+    )
+    note = f"held-out text was not compared with the training text of {tmp_path}/imported, which is unknown"
+    assert make_plan(small_study(corpus, config=str(config)), {}).warnings[-1] == note
+    variants = {
+        "clm": variant(),
+        "both": variant({"optimizer.learning_rate": 0.01}, start=stage(str(config), 0.5)),
+    }
+    plan = make_plan(small_study(corpus, variants=variants, baseline="clm", budget=raw_tokens(3840)), {})
+    assert note not in plan.variants["clm"].warnings and plan.warnings[-1] == note
 
 
 @pytest.mark.parametrize(

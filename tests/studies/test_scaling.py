@@ -292,6 +292,18 @@ def test_advice_needs_no_study(monkeypatch, capsys):
     assert list(line) == ["published", "warnings"] and line["warnings"] == [] and "2.78B" in printed
 
 
+def test_warnings_of_the_studies_and_text_that_is_read_again_are_said(studies, monkeypatch, capsys):
+    for steps, readings in zip(STEPS, (2.2, 4.0, 8.8), strict=True):
+        file = studies / f"scaling_{steps:04d}" / "study.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"readings": readings, "warnings": ["a warning"]}))
+    line, _ = run(monkeypatch, capsys, f"--study={STUDY}", f"--out={studies}/scaling_*")
+    found = [text for text in line["warnings"] if text.startswith(f"{studies}/")]
+    assert [text.endswith(": a warning") for text in found] == [True, True, True, False]
+    assert found[-1].startswith(
+        f"{studies}/scaling_1000: runs read their text up to 8.8 times, and the law is of text "
+    )
+
+
 def test_runs_without_a_point_are_named(studies, monkeypatch, capsys):
     runs = studies / "scaling_0500" / "runs"
     config = json.loads((runs / "layers_2_width_32-seed0" / "config.json").read_text())
