@@ -149,7 +149,7 @@ class Measure(abc.ABC):
 
     @property
     def files(self) -> Sequence[str]:
-        """The files that it reads beside the corpora of a run."""
+        """The files that it reads besides the corpora of a run."""
         return ()
 
     @property

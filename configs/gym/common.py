@@ -8,6 +8,8 @@ Presets:
   span_corruption         one span, as long as an answer, at the end of an instance
   span_corruption_roll    the same span at a random place (random_roll)
   multi_token_prediction  the next four tokens
+  future_summary          the next token, and the order of those after it (TOP)
+  next_latent             the next token, and the next three states (NextLat, on star graphs)
   reverse, reverse_word   the next token, with half of the instances reversed, by tokens or with names kept whole
   mlm, mlm_50             BERT's masks: 15% of the tokens, or 50%
   masked_diffusion        masks for a number of tokens that is drawn for each instance, weighted as a bound
@@ -23,9 +25,11 @@ from configs import (
     architectures,
     base,
     clm,
+    future_summary,
     masked_diffusion,
     mlm,
     multi_token_prediction,
+    next_latent,
     prefix_lm,
     reverse,
     sft,
@@ -43,6 +47,8 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "span_corruption": _SPANS,
     "span_corruption_roll": _SPANS | {"random_roll": True},
     "multi_token_prediction": multi_token_prediction.get_config().objective.to_dict(),
+    "future_summary": future_summary.get_config("order").objective.to_dict(),
+    "next_latent": next_latent.get_config("both").objective.to_dict() | {"horizon": 3},
     "reverse": reverse.get_config("token").objective.to_dict(),
     "reverse_word": reverse.get_config("word").objective.to_dict(),
     "mlm": _MLM,
