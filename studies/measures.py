@@ -5,9 +5,9 @@ import dataclasses
 import functools
 import hashlib
 import math
+import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -24,6 +24,7 @@ from evaluation.probes.linear import Linear
 from evaluation.probes.probe import Probe
 from experiment.config import from_mapping
 from experiment.experiment import Experiment
+from files.paths import read_bytes
 from huggingface.vocabulary import VOCABULARY
 from models.parameters import Params
 from run.compiled_run import make_run
@@ -291,7 +292,7 @@ MEASURES: dict[str, type[Measure]] = {cls.kind: cls for cls in (HeldoutMetric, P
 def digests_of(measures: Iterable[Measure]) -> dict[str, str]:
     """Returns "digest of FILE" -> a hash of its bytes, for each file that `measures` read."""
     files = dict.fromkeys(file for measure in measures for file in measure.files)
-    contents = {file: Path(file).expanduser().read_bytes() for file in files}
+    contents = {file: read_bytes(os.path.expanduser(file)) for file in files}
     return {f"digest of {file}": hashlib.blake2b(of, digest_size=8).hexdigest() for file, of in contents.items()}
 
 
