@@ -125,8 +125,11 @@ class NextLatentLearner(Learner):
         step = 0
         if self._terms:
             step = dense_flops(length, 4 * model.d_model, model.d_model)
+            if model.embedding_width != model.d_model:
+                step += dense_flops(length, model.embedding_width, model.d_model)
+        # Three products with the table, one of them in the backward pass, as table and target are constants there.
         if "kl" in self._terms:
-            step += 2 * logits_flops(model, length)
+            step += logits_flops(model, length)
         own = hidden_flops(model, length, targets_length) + logits_flops(model, length)
         return own + self.objective.horizon * step
 

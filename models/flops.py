@@ -4,8 +4,8 @@ A product of [m, k] and [k, n] matrices is 2 m k n floating-point operations. Co
 padding: attention's four projections, its scores and its weighted sums of values, the feed-forward block,
 cross-attention, the logits, the projections between embedding width and d_model, and the dense layers of heads. Causal
 attention is *not* halved: scores are counted for every pair of positions, as in PaLM (Chowdhery et al. 2022, appendix
-B), and so are those of local attention. Not counted: norms, softmax, biases, embedding look-ups, and operations that
-remat repeats.
+B), and so are those of local attention. Not counted: norms, softmax, biases, embedding look-ups, sigma-GPT's
+projection of rotated offsets, and operations that remat repeats.
 
 A learner sums these functions over its models and heads (learners/learner.py, `Learner.forward_flops`). The sum
 times three gives the FLOPs of a training step: the backward pass has two products for each product of the forward pass.

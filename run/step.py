@@ -287,7 +287,7 @@ def averaged(average: Params, params: Params, *, decay: float, num_updates: jax.
 
     The warm-up of d is that of `num_updates` in TensorFlow's tf.train.ExponentialMovingAverage. Without it the initial
     parameters, which are random, would keep a weight of decay^n: 0.55 after 600 updates with a decay of 0.999. With it
-    the average is over about the last tenth of the updates until d reaches `decay`, at n = 8,989 for 0.999. The average
+    the average is over about the last tenth of the updates until d reaches `decay`, at n = 8,990 for 0.999. The average
     starts with the initial parameters, so no bias correction as in Adam, whose moments start at 0, is needed.
 
     Args:

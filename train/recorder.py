@@ -28,11 +28,14 @@ class DivergedError(ConfigError):
     """Training that cannot continue, because `train.max_nonfinite_updates` gradients in a row were not finite."""
 
 
+_REMEDY = "lower optimizer.learning_rate, lengthen optimizer.warmup_steps"
+
+
 def _diverged(step: int, skipped: int, most: int) -> DivergedError:
     return DivergedError(
         f"stopped at step {step}: the gradients of {skipped} updates in a row were not finite "
-        f"(train.max_nonfinite_updates={most}); lower optimizer.learning_rate, lengthen optimizer.warmup_steps or set "
-        "precision=float32. The newest checkpoint is intact"
+        f"(train.max_nonfinite_updates={most}): {_REMEDY} or set precision=float32, "
+        "with another --workdir: the newest checkpoint may be of a model that had diverged already"
     )
 
 
@@ -114,9 +117,10 @@ class Recorder:
             return
         sums, useful_token_fraction = self._totals.take_line()
         groups = self.run.experiment.metric_groups
+        skipped_before = int(values["skipped_count"]) - (not math.isfinite(values["grad_norm"]))
         metrics = summarize(grouped(sums, groups), list(groups))
         metrics |= {
-            "learning_rate": float(self._schedule(step - 1 - int(values["skipped_count"]))),
+            "learning_rate": float(self._schedule(step - 1 - skipped_before)),
             "grad_norm": float(values["grad_norm"]),
             "useful_token_fraction": useful_token_fraction,
             "skipped_updates": int(values["skipped_count"]),
@@ -157,9 +161,8 @@ class Recorder:
             )
             return False
         evaluations = self.workdir.metrics("eval") if jax.process_index() == 0 else []
-        for warning in final_warnings(
-            experiment, {line["step"]: line["loss"] for line in evaluations if "loss" in line}
-        ):
+        losses = {line["step"]: line["loss"] for line in evaluations if "loss" in line}
+        for warning in final_warnings(experiment, losses, int(state.skipped_count)):
             self.display.warn(warning)
         sample = sample_for_display(self.run, state.eval_params)
         self.display.message(sample)
@@ -186,25 +189,27 @@ def closing_hint(experiment: Experiment, workdir: Workdir) -> str:
     return f"To sample: python -m train.generate {reads} --prompt={prompt}"
 
 
-def final_warnings(experiment: Experiment, losses: Mapping[int, float | None]) -> list[str]:
-    """Returns warnings, one line each, about the held-out losses of a finished run.
+def final_warnings(experiment: Experiment, losses: Mapping[int, float | None], skipped: int) -> list[str]:
+    """Returns warnings, one line each, about the skipped updates and the held-out losses of a finished run.
 
-    losses: of each evaluation by its step; None where it is not finite.
+    losses: of each evaluation by its step; None where it is not finite. skipped: updates, of which float16 has a few.
 
     The logarithm of the number of ids in the vocabulary is the loss of a model that gives all of them the same
     probability; losses of learners that predict no tokens have other units.
     """
+    warnings, steps = [], experiment.train.steps
+    if 10 * skipped > steps:
+        warnings.append(f"{skipped} of {steps} updates were skipped: their gradients were not finite: {_REMEDY}")
     if not losses:
-        return []
+        return warnings
     (first, first_loss), *_, (last, last_loss) = [*losses.items()] * 2  # one evaluation may be both
-    uniform, remedy = math.log(experiment.vocab.size), "lower optimizer.learning_rate, lengthen optimizer.warmup_steps"
+    uniform = math.log(experiment.vocab.size)
     if last_loss is None:
-        return [f"the held-out loss at step {last} is not finite: {remedy} or set precision=float32"]
-    warnings = []
+        return [*warnings, f"the held-out loss at step {last} is not finite: {_REMEDY} or set precision=float32"]
     if last_loss > uniform and experiment.learner.language_model(experiment.params_shapes) is not None:
         warnings.append(
             f"the held-out loss at step {last}, {last_loss:.3f}, is above {uniform:.3f}, the logarithm of the "
-            f"vocabulary ({experiment.vocab.size} ids), so a uniform guess is better: {remedy}"
+            f"vocabulary ({experiment.vocab.size} ids), so a uniform guess is better: {_REMEDY}"
         )
     others = [math.inf if loss is None else loss for step, loss in losses.items() if step != first]
     if others and first_loss is not None and first_loss < min(others):

@@ -14,7 +14,8 @@ from files.paths import check_access, make_folder, read_text
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
 #   train.steps, train.epochs, optimizer.cycles: train/start.py checks the learning rate after the change.
 #   train.grad_accum_steps, mesh.*, model.attention, model.remat, model.scan_unroll, loss.chunk_size: a change only
-#     affects the order of summation, so results are equal up to rounding.
+#     affects the order of summation, so results are equal up to rounding, but for the draws of dropout and of ELECTRA's
+#     generator, which are those of a microbatch.
 #   train.eval_every may change, but not train.eval_windows: the best checkpoint is that of the lowest eval loss, and
 #     only losses of the same windows are comparable.
 #   distillation.teacher: a teacher is identified by its parameters, in the section "teacher", not by its folder.

@@ -1,6 +1,5 @@
 """Documents of token stores, such as one side of the train/held-out split, in the order in which they are read."""
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -28,6 +27,7 @@ class Documents:
 
     def __init__(self, store: TokenStore, index: np.ndarray, label: str, first_number: int = 0):
         self.store, self.index, self.label, self.first_number = store, index, label, first_number
+        self._ends: dict[bool, np.ndarray] = {}  # `ends` by its argument: most runs read one of the two
 
     def __len__(self) -> int:
         return len(self.index)
@@ -52,6 +52,8 @@ class Documents:
 
     def ends(self, eos: bool) -> np.ndarray:
         """int64 [n]: where each document ends in the concatenated documents, with or without their EOS tokens."""
+        if eos not in self._ends:
+            self._ends[eos] = np.cumsum(self.store.offsets[self.index + 1] - self.store.offsets[self.index] - (not eos))
         return self._ends[eos]
 
     def bytes_covered(self) -> float:
@@ -61,11 +63,6 @@ class Documents:
     def in_text(self, numbers: np.ndarray) -> np.ndarray:
         """TokenStore.in_text of documents with these `numbers` among the documents of all stores, int64 [n]."""
         return self.store.in_text(numbers - self.first_number)
-
-    @functools.cached_property
-    def _ends(self) -> dict[bool, np.ndarray]:
-        with_eos = np.cumsum(self.store.offsets[self.index + 1] - self.store.offsets[self.index])
-        return {True: with_eos, False: with_eos - np.arange(1, len(self) + 1)}
 
 
 class MixedDocuments:

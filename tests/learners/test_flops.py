@@ -40,6 +40,16 @@ def test_flops_of_further_tokens_by_hand():
     assert module.forward_flops(40, 0) == (2 + 1) * GATED_LAYER + 2 * 40 * 64 * 32 + 2 * logits
 
 
+def test_flops_of_the_next_states_by_hand():
+    """A third of a step's three products with the table: two forward and one backward, whose table is a constant."""
+    both = learner_of("next_latent", "decoder_only", objective__horizon=3)
+    alone = learner_of("next_latent:latent", "decoder_only", model__embedding_size=16)
+    logits, mlp = 2 * 40 * 32 * VOCAB, 2 * 40 * 4 * 32 * 32
+    assert both.forward_flops(40, 0) == 2 * GATED_LAYER + logits + 3 * (mlp + logits)
+    projection = 2 * 40 * 16 * 32  # of the embeddings, once for the stack and once for the MLP
+    assert alone.forward_flops(40, 0) == 2 * GATED_LAYER + logits + mlp + 2 * projection
+
+
 def test_flops_of_learners_with_row_losses_by_hand():
     """Every encoding is a forward pass; pooler and classifier are products at one position, and 6 of 40 are scored."""
     logits, pooler = 2 * 6 * (32 * 32 + 32 * VOCAB), 2 * 32 * 32

@@ -74,6 +74,23 @@ def test_the_next_batch_is_on_the_devices_before_the_host_waits_for_a_step(monke
     assert events.index("wait for 1") < events.index("read 3")  # at most two steps are in progress at a time
 
 
+def test_the_learning_rate_of_a_line_is_that_of_its_update_whether_or_not_it_was_skipped(monkeypatch, tmp_path):
+    """A skipped update would have had the rate of the next one that is not."""
+    warmup = {"optimizer__warmup_steps": 10, "optimizer__learning_rate": 10.0, "train__log_every": 1}
+    experiment = small_experiment("clm", "decoder_only", train__steps=20, **warmup)
+    totals = mock.Mock(metrics=dict, shares=dict, state=dict, take_line=lambda: ({}, 1.0))
+    monkeypatch.setattr("train.recorder.Totals", lambda *_, **__: totals)
+    monkeypatch.setattr("train.recorder.summarize", lambda *_: {})
+    run = types.SimpleNamespace(experiment=experiment, train_dataset=mock.Mock(), peak_seconds=None)
+    recorder = Recorder(run, Start(Workdir(tmp_path), mock.Mock(), 0, experiment.config, []), mock.Mock())
+    recorder.restart_clock(0)
+    for step, (norm, skipped) in enumerate([(1.0, 0), (math.inf, 1), (math.nan, 2), (1.0, 2)], start=1):
+        values = {"grad_norm": np.float32(norm), "skipped_count": skipped, "skipped_in_a_row_count": 0}
+        recorder.report(step, values)
+    rates = [call.args[1]["learning_rate"] for call in recorder.display.train.call_args_list]
+    assert rates == pytest.approx([0.0, 1.0, 1.0, 1.0])
+
+
 @pytest.mark.parametrize(
     ("name", "architecture", "losses", "expected"),
     [
@@ -89,8 +106,15 @@ def test_the_next_batch_is_on_the_devices_before_the_host_waits_for_a_step(monke
     ],
 )
 def test_warnings_at_the_end(name, architecture, losses, expected):
-    found = final_warnings(small_experiment(name, architecture), dict(zip((10, 20, 30), losses, strict=False)))
+    found = final_warnings(small_experiment(name, architecture), dict(zip((10, 20, 30), losses, strict=False)), 0)
     assert found[:1] == [] if expected is None else found[0].startswith(expected)
+
+
+def test_many_skipped_updates_are_a_warning_at_the_end():
+    experiment = small_experiment("clm", "decoder_only", train__steps=20)
+    assert final_warnings(experiment, {}, 2) == []  # float16 finds its loss scale
+    [warning] = final_warnings(experiment, {}, 3)
+    assert warning.startswith("3 of 20 updates were skipped: their gradients were not finite")
 
 
 @pytest.mark.parametrize(
