@@ -34,14 +34,14 @@ CODE = {
     "files": 331,
     "generate": 1_011,
     "huggingface": 2_015,
-    "learners": 824,
+    "learners": 826,
     "models": 1_660,
     "objectives": 3_945,
     "plan": 647,
     "run": 1_376,
     "show": 998,
-    "studies": 3_193,
-    "train": 1_045,
+    "studies": 3_194,
+    "train": 1_048,
     "workdir": 862,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
