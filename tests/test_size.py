@@ -28,7 +28,7 @@ CODE = {
     "command": 378,
     "configs": 2_378,
     "contract": 412,
-    "data": 4_558,
+    "data": 4_565,
     "evaluation": 1_914,
     "experiment": 1_101,
     "files": 331,

@@ -269,10 +269,11 @@ class Tokenizer(abc.ABC):
         It does where words begin with their space: "the [MASK] fox" is "the", [MASK], " fox", as in training, where the
         mask replaces " quick". Hugging Face calls this lstrip.
         """
-        vocab = self.vocab
-        marks = np.frombuffer(vocab.marks, np.uint8)
-        is_placeholder = special == vocab.mask or special in vocab.sentinel_ids
-        return bool(is_placeholder and (((marks & SPACE) > 0) & ((marks & BLANK) == 0)).any())
+        marks = np.frombuffer(self.vocab.marks, np.uint8)
+        return bool(self._is_hole(special) and (((marks & SPACE) > 0) & ((marks & BLANK) == 0)).any())
+
+    def _is_hole(self, special: int) -> bool:
+        return special == self.vocab.mask or special in self.vocab.sentinel_ids
 
     def without_space_before(self, text: str, special: int) -> str:
         """Returns the text before the special token `special` in a prompt, without the space that the token hides."""
@@ -286,7 +287,7 @@ class Tokenizer(abc.ABC):
         The names are those of Vocab.ids_by_name: "<extra_id_0>", "[MASK]", and "<mask>" if the tokenizer's model has
         this name. Text that looks like another special token is ordinary text, as in training. A space before a mask or
         a sentinel is part of what the token hides, where the tokenizer's words begin with their space
-        (`takes_space_before`).
+        (`takes_space_before`). The text after it continues the text before it.
 
         special_tokens: the ids whose names are special tokens; None: all.
         where: names the text in messages.
@@ -304,7 +305,19 @@ class Tokenizer(abc.ABC):
         for k in range(0, len(parts) - 1, 2):
             parts[k] = self.without_space_before(parts[k], ids[parts[k + 1]])
         encoded = [[ids[part]] if k % 2 else self.encode(part) for k, part in enumerate(parts)]
+        for k in range(2, len(parts), 2):
+            if self._is_hole(ids[parts[k - 1]]):
+                encoded[k] = self._encode_inside(parts[k])
         return np.concatenate(encoded).astype(np.int32)
+
+    def _encode_inside(self, text: str) -> np.ndarray:
+        """Text that continues a text -> int32 [n]: without the space that the model puts before every text."""
+        for before in string.punctuation + string.ascii_letters if self.dummy_bytes else "":
+            # The space is before this character, which is no part of the tokens of the text. Unknown ones may be.
+            start, ids = self.encode(before), self.encode(before + text)
+            if self.vocab.unk not in start and np.array_equal(ids[: len(start)], start):
+                return ids[len(start) :]
+        return self.encode(text)
 
     def decode(self, ids: np.ndarray, *, inside: bool = False) -> str:
         """Ids, int [n] -> text. inside: they follow other tokens, so that a space at their start is kept.

@@ -31,7 +31,8 @@ def write_huggingface_tokenizer(
 
     `transformers.AutoTokenizer.from_pretrained(folder)` then encodes text to the ids of `tokenizer`. Unlike
     `tokenizer`, it reads text such as "</s>" as a special token, unless it gets split_special_tokens=True, as all
-    tokenizers of transformers do. `_sentencepiece` lists the deviations for SentencePiece models.
+    tokenizers of transformers do, and it encodes the text after a mask or a sentinel as a new text.
+    `_sentencepiece` lists the deviations for SentencePiece models.
 
     Args:
       tokenizer: any tokenizer of data.tokenizer.

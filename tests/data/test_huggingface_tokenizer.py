@@ -72,7 +72,7 @@ def test_t5_has_its_own_sentinels(loaded, tmp_path, ascending):
     assert (vocab.mask, vocab.bos, vocab.size) == (first + 10, first + 13, first + 14)
     ids = tokenizer.encode_with_specials("the<extra_id_0>fox<extra_id_9>[MASK]</s>")
     assert ids[ids >= first].tolist() == [own[0 if ascending else 9], own[9 if ascending else 0], first + 10]
-    assert tokenizer.decode(ids) == "the<extra_id_0> fox<extra_id_9>[MASK]</s>"
+    assert tokenizer.decode(ids) == "the<extra_id_0>fox<extra_id_9>[MASK]</s>"
 
 
 def test_llama_has_no_pad(loaded, folders):

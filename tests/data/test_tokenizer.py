@@ -1,5 +1,7 @@
 """Ids by hand, round trips, and the error for each invalid model file."""
 
+import pathlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,9 +9,9 @@ from hypothesis import strategies as st
 
 from contract.errors import ConfigError
 from contract.vocab import BLANK, CONTINUATION, NEWLINE, PUNCTUATION, SPACE, STOP
-from data.tokenizers.tokenizer import ByteTokenizer, SentencePieceTokenizer, make_tokenizer
+from data.tokenizers.tokenizer import ByteTokenizer, HuggingFaceTokenizer, SentencePieceTokenizer, make_tokenizer
 from tests.data.corpus import corpus_config
-from tests.data.tiny_tokenizers import sentencepiece
+from tests.data.tiny_tokenizers import KINDS, sentencepiece
 
 BYTE = ByteTokenizer(num_sentinels=100, mode_tokens=("[R]", "[S]", "[X]"))
 
@@ -172,3 +174,59 @@ def test_files_that_are_no_sentencepiece_model(tmp_path, contents, message):
     with pytest.raises(ConfigError, match=rf"b\.model' {message}") as error:
         make_tokenizer(corpus_config(tmp_path, tokenizer=f"{tmp_path}/b.model"))
     assert "\n" not in str(error.value)
+
+
+# Holes in texts of models that put a space before every text
+
+KEPT = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+DUMMY_PREFIX = {
+    "unigram": KEPT,
+    "bpe": KEPT | {"model_type": "bpe"},
+    "without_bytes": KEPT | {"byte_fallback": False},
+    "nfkc": {"byte_fallback": False},  # as in T5: unknown characters, and spaces are removed
+}
+# Text, what a hole hides, text. The tokens of each are its own: no model here has pieces with Greek letters or braces.
+HOLES = [
+    ("the", " \u03a9", " fox jumps"),
+    ("the", " \u03a9", "fox"),
+    ("th", "\u03a9", "e fox"),
+    ("th", "\u03a9", " fox "),
+    ("", "\u03a9", " fox"),
+    ("", "\u03a9", "fox "),
+    ("the fox", " \u03a9", ""),
+    ("the fox (", "\u03a9", ")"),
+    ("the", " fox", "{ }"),
+    ("the", " \u03a9", "  fox  jumps"),
+    ("the", " \u03a9", "\n  fox\n"),
+    ("the", " \u03a9", " "),
+]
+
+
+def _dummy_prefix_tokenizer(kind, folder):
+    options = {"num_sentinels": 4, "mode_tokens": ()}
+    if kind in DUMMY_PREFIX:
+        return SentencePieceTokenizer(sentencepiece(folder / "m.model", **DUMMY_PREFIX[kind]), **options)
+    pytest.importorskip("tokenizers")
+    file = pathlib.Path(KINDS[kind](folder)) / "tokenizer.json"
+    file.write_text(file.read_text().replace('"add_prefix_space": false', '"add_prefix_space": true'))  # of GPT-2's
+    return HuggingFaceTokenizer(str(file), **options)
+
+
+@pytest.mark.parametrize("kind", [*DUMMY_PREFIX, "llama", "t5", "gpt2"])
+def test_a_text_with_a_hole_has_the_tokens_of_the_whole_text(kind, tmp_path):
+    tokenizer = _dummy_prefix_tokenizer(kind, tmp_path)
+    assert tokenizer.dummy_bytes == 1
+    encode, vocab = tokenizer.encode, tokenizer.vocab
+    for before, hidden, after in HOLES:
+        whole, start = encode(before + hidden + after), encode(before)
+        # No token has a part of two of the three texts, so those of the first two begin the whole text.
+        end = len(encode(before + hidden))
+        assert whole[:end].tolist() == encode(before + hidden).tolist() and (whole[: len(start)] == start).all()
+        holes = [vocab.mask, vocab.sentinel(1)][: 1 if kind == "t5" else 2]  # T5's file: sentinels hide no space
+        for hole in holes:
+            text = before + " " * hidden.startswith(" ") + vocab.names()[hole] + after
+            ids = tokenizer.encode_with_specials(text)
+            assert ids.tolist() == [*start, hole, *whole[end:]], text
+            if vocab.unk not in whole and kind != "nfkc":
+                assert tokenizer.decode(ids) == tokenizer.decode(start) + vocab.names()[hole] + after
+                assert tokenizer.decode(start).removeprefix(" ") == before  # GPT-2's decoder keeps the added space

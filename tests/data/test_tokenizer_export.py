@@ -51,7 +51,9 @@ def check_specials(tokenizer, loaded):
         id_ = getattr(vocab, role)
         assert getattr(loaded, f"{role}_token_id") == (id_ if id_ >= 0 else None), role
     text = f"the<extra_id_0> fox[R]{vocab.names()[vocab.eos]}"
-    assert loaded.encode(text, add_special_tokens=False) == tokenizer.encode_with_specials(text).tolist()
+    # transformers encodes what follows the hole as a new text, before which these models put a space.
+    written_text = text.replace("> fox", ">fox") if tokenizer.dummy_bytes else text
+    assert loaded.encode(written_text, add_special_tokens=False) == tokenizer.encode_with_specials(text).tolist()
 
 
 def test_bytes(tmp_path):
