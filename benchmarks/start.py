@@ -1,8 +1,9 @@
 """Memory, time and requests of the start of a run: python -m benchmarks.start [--documents=1000000] [--latency_ms=20]
 
-Writes token stores of --documents random documents and of half of them, starts a run on each, and prints one JSON line. The start is
-what training does before its first step, without compiling: it opens the store, splits the documents, searches the
-copies of held-out documents, makes the lines of the summary, and reads the first batches of T5's span corruption.
+Writes token stores of --documents random documents and of half of them, starts a run on each, and prints one JSON
+line. The start is what training does before its first step, without compiling: it opens the store, splits the
+documents, searches the copies of held-out documents, makes the lines of the summary, and reads the first batches of
+T5's span corruption.
 
   "peak_mb"             the most memory that Python and NumPy had allocated (tracemalloc), with --documents
   "bytes_per_document"  by how much that exceeds the peak with half of the documents, for each further document
