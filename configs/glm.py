@@ -9,6 +9,9 @@ learned positions). Variants:
   sentence   half of the examples instead hide whole sentences, 15% of the text (GLM-Sent)
   document   half of the examples instead hide one span of 50 to 100% of the text (GLM-Doc)
 A line break ends a sentence too, because the default corpus is source code.
+
+Deviation: all scored tokens weigh the same, so blanks are about a quarter of the loss of sentence and a fifth of that
+of document. The authors' code draws one task for a batch, so there each is half.
 """
 
 from ml_collections import ConfigDict

@@ -8,6 +8,10 @@ before is read. The model continues text as a causal language model, and fills i
 
 Sizes: those of configs/clm.py. Variants, by the share of causal rows: causal_focus 15/16, even 1/2 (default),
 masked_focus 1/16, and the two ends clm and mntp.
+
+Deviation from GPT-BERT: all scored tokens weigh the same, and a masked row has 15% of them, so in causal_focus, even
+and masked_focus masked rows are 1%, 13% and 69% of the loss. The authors' code averages the rows of each kind, so
+there the shares of the rows are those of the loss.
 """
 
 from ml_collections import ConfigDict

@@ -401,10 +401,10 @@ def check_places(denoisers: Sequence[Denoiser], model: ModelConfig, data: DataCo
     for denoiser in (each for each in denoisers if each.objective.has_blocks or each.objective.has_positions):
         objective, name = denoiser.objective, f"{denoiser.field} ({type(denoiser.objective).__name__})"
         rows = f"whose {'rows repeat each text' if objective.has_blocks else 'targets have positions of their own'}"
-        if model.positions == "relative":
+        if model.positions in ("relative", "none"):
             raise ConfigError(
-                f"model.positions='relative' counts distances in a row, and does not go with {name}, {rows}: "
-                "use 'rope' or 'learned'"
+                f"model.positions={model.positions!r} does not say where in the text a token is, and does not go with "
+                f"{name}, {rows}: use 'rope' or 'learned'"
             )
         if steps and objective.has_blocks:
             raise ConfigError(

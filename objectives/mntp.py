@@ -18,9 +18,11 @@ class MNTP(InPlace):
 
     mask_rate: selected share of the text's ordinary tokens: max(1, round(rate * n)) of n. EOS is never selected.
     mask_token_rate, random_token_rate: probabilities that a selected token is masked or random; otherwise it is kept.
-        GPT-BERT and llm2vec: 1.0 and 0.0.
+        The code of GPT-BERT has 0.8 and 0.1, and that of llm2vec too, but 1.0 and 0.0 for Mistral, at a rate of 0.8.
 
-    Deviation from GPT-BERT: the number of hidden tokens is rounded, not drawn.
+    Deviations from GPT-BERT: the number of hidden tokens is rounded, not drawn, and each token is hidden by itself; the
+    authors' code hides one to three tokens together, which are masked, random or kept together, and prefers those that
+    were hidden less often.
     """
 
     mask_rate: Annotated[float, "(0, 1)"]

@@ -155,6 +155,8 @@ def weights_at(weights: Sequence[float], ramps: Sequence[Ramp | None], examples:
 def permute(index: np.ndarray, length: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """The positions of `index` in a random order of 0..length-1, int64 [n]. For one key, a bijection.
 
+    For fewer than about ten windows not all orders are equally likely.
+
     A Feistel network on pairs of digits in base ceil(sqrt(length)), applied again to results outside the range (Black
     and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002: generalized Feistel with cycle walking).
 

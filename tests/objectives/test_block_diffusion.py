@@ -452,7 +452,8 @@ def test_evaluations_print_the_bound_of_the_text_once(corpus):
 
 def test_what_cannot_work_is_refused_in_one_line():
     for overrides, match in (
-        ({"model__positions": "relative"}, r"relative' counts .* does not go with objective \(BlockDiffusion\), whose"),
+        ({"model__positions": "relative"}, r"relative' does not say where .* with objective \(BlockDiffusion\), whose"),
+        ({"model__positions": "none"}, r"none' does not say where .* does not go with objective \(BlockDiffusion\), "),
         ({"data__attention_annealing_steps": 2}, r"steps=2 opens attention .* does not go with objective \(BlockDiff"),
         (
             {"data__inputs_length": 7},

@@ -166,7 +166,7 @@ def test_a_prompt_with_one_blank_or_none_is_laid_out_as_in_training(monkeypatch)
 
 
 def test_positions_that_count_distances_in_a_row_are_refused():
-    with pytest.raises(ConfigError, match=r"relative' counts .* does not go with objective \(GLM\), whose targets"):
+    with pytest.raises(ConfigError, match=r"relative' does not say where .* with objective \(GLM\), whose targets"):
         small_experiment("glm", "decoder_only", model__positions="relative")
 
 
