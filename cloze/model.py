@@ -27,6 +27,7 @@ from experiment.experiment import Experiment
 from generate.classify import Classified, classifier_rows, classifies, classify
 from generate.texts import Filled, Generated, NamedText, Options, answer_texts, read_texts
 from models.parameters import Params
+from objectives import Denoiser
 from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus, open_corpora
 from run.evaluation import evaluate
@@ -179,7 +180,7 @@ class Model:
           prompts, continuations: two texts, or two lists of the same length. Both together fit in a row.
           mode: mode token, such as "[S]"; None: that of the first suitable denoiser.
         """
-        pairs, is_one = self._pairs(prompts, continuations)
+        pairs, is_one = self._pairs(likelihood.continuation_denoiser(self.experiment, mode), prompts, continuations)
         found = likelihood.continuations(self._language_model, pairs, mode=mode)
         return found[0] if is_one else found
 
@@ -188,7 +189,7 @@ class Model:
     ) -> Likelihood | list[Likelihood]:
         """Returns the log-likelihood of each text, of any length, in windows (evaluation.likelihood.rolling)."""
         texts, is_one = listed(texts)
-        pairs, _ = self._pairs([""] * len(texts), texts)
+        pairs, _ = self._pairs(likelihood.continuation_denoiser(self.experiment, mode), [""] * len(texts), texts)
         found = likelihood.rolling(self._language_model, [pair.continuation for pair in pairs], mode=mode)
         return found[0] if is_one else found
 
@@ -200,7 +201,7 @@ class Model:
         For masked models and denoisers (Salazar et al. 2020). It is not the likelihood of a text. Arguments as for
         `log_likelihood`.
         """
-        pairs, is_one = self._pairs(prompts, continuations)
+        pairs, is_one = self._pairs(likelihood.pseudo_denoiser(self.experiment, mode), prompts, continuations)
         found = likelihood.pseudo(self._language_model, pairs, mode=mode)
         return found[0] if is_one else found
 
@@ -271,14 +272,14 @@ class Model:
         return LanguageModel(*language_model(self.experiment, self.params), self.mesh)
 
     def _pairs(
-        self, prompts: str | Sequence[str], continuations: str | Sequence[str]
+        self, denoiser: Denoiser, prompts: str | Sequence[str], continuations: str | Sequence[str]
     ) -> tuple[list[likelihood.Pair], bool]:
         (before, is_one), (after, _) = listed(prompts), listed(continuations)
         if len(before) != len(after):
             raise ConfigError(f"there are {len(before)} prompts and {len(after)} continuations: give as many of both")
+        encode = functools.partial(likelihood.encode_pair, self.experiment, denoiser)
         texts = enumerate(zip(before, after, strict=True), start=1)
-        pairs = [likelihood.encode_pair(self.tokenizer, *pair, where=f"text {number}") for number, pair in texts]
-        return pairs, is_one
+        return [encode(*pair, where=f"text {number}") for number, pair in texts], is_one
 
 
 def listed(texts: Any, *, has_pairs: bool = False) -> tuple[list[Any], bool]:

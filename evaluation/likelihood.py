@@ -1,8 +1,8 @@
 """Log-likelihoods of given texts under a run's language model, batched.
 
-    continuations(model, [encode_pair(tokenizer, context, continuation), ...])   log p(continuation | context)
-    rolling(model, [tokenizer.encode(text), ...])                                log p(text), of any length
-    pseudo(model, pairs)                 each token given all other tokens (Salazar et al. 2020), for masked models
+    continuations(model, [encode_pair(experiment, denoiser, context, continuation), ...])    log p of continuations
+    rolling(model, [tokenizer.encode(text), ...])    log p(text), of any length
+    pseudo(model, pairs)    each token given all other tokens (Salazar et al. 2020), for masked models
 
 The model reads the context as it reads a text to continue in training: a causal model as the start of its targets,
 prefix LM and encoder-decoders as inputs, with the objective's mode token and sentinel. The given tokens are scored
@@ -17,11 +17,13 @@ from typing import NamedTuple
 import numpy as np
 
 from contract.errors import ConfigError
-from data.tokenizers.tokenizer import Tokenizer
 from evaluation.scorer import LanguageModel, TextScores, find_denoiser, hide, score_texts
 from experiment.experiment import Experiment
 from generate.prompts import denoisers_with_mode, first_denoiser
 from objectives import Denoiser
+
+# data.source of corpora whose documents are all a prompt and its response, encoded apart.
+_SOURCES_OF_PAIRS = {"gym", "stdlib_functions"}
 
 
 class Pair(NamedTuple):
@@ -29,6 +31,7 @@ class Pair(NamedTuple):
 
     context: np.ndarray
     continuation: np.ndarray
+    is_start: bool = False  # whether the continuation has the space that some tokenizers put before a text
 
 
 class Likelihood(NamedTuple):
@@ -46,19 +49,29 @@ class Likelihood(NamedTuple):
         return -self.nats
 
 
-def encode_pair(tokenizer: Tokenizer, context: str, continuation: str, *, where: str = "the text") -> Pair:
-    """Returns the tokens of `context` + `continuation`, divided where the text is divided.
+def encode_pair(
+    experiment: Experiment, denoiser: Denoiser, context: str, continuation: str, *, where: str = "the text"
+) -> Pair:
+    """Returns the tokens of a context and its continuation, as those of the training text of `denoiser`.
 
-    A token with characters of both belongs to the continuation, so the tokens are always those of the whole text, as
-    in training. Deviation: lm-eval's models read the tokens of the context alone, followed by the last tokens of the
-    whole. Both agree wherever no token has characters of both.
+    A denoiser of prompts and responses, as that of SFT, was trained on texts that were encoded apart, as was any
+    denoiser of a run whose corpora have nothing else. Other denoisers read the tokens of the whole text, divided where
+    the text is divided; a token with characters of both belongs to the continuation. Deviation: lm-eval's models read
+    the tokens of the context alone, followed by the last tokens of the whole. Both agree wherever no token has
+    characters of both.
 
     Raises ConfigError for text that is not valid Unicode; `where` names it.
     """
-    whole, alone = (tokenizer.encode_with_specials(text, (), where=where) for text in (context + continuation, context))
+    of_pairs = {corpus.source for corpus in experiment.data.of_corpora().values()} <= _SOURCES_OF_PAIRS
+    is_apart = of_pairs or "prompt_lengths" in denoiser.objective.extra_columns
+    texts = (context, continuation if is_apart else context + continuation)
+    alone, whole = (experiment.tokenizer.encode_with_specials(text, (), where=where) for text in texts)
+    if is_apart:
+        return Pair(alone, whole, True)
     length = min(len(whole), len(alone))
     differs = np.flatnonzero(whole[:length] != alone[:length])
-    return Pair(*np.split(whole, [int(differs[0]) if len(differs) else length]))
+    before, after = np.split(whole, [int(differs[0]) if len(differs) else length])
+    return Pair(before, after, not len(before))
 
 
 def continuation_denoiser(experiment: Experiment, mode: str | None = None) -> Denoiser:
@@ -74,6 +87,18 @@ def continuation_denoiser(experiment: Experiment, mode: str | None = None) -> De
     if denoiser is None:
         remedy = "use the pseudo-log-likelihood" if find_denoiser(experiment, "both", mode) else "choose another run"
         raise ConfigError(f"{_run(experiment, mode)} does not continue texts, so it has no log-likelihoods: {remedy}")
+    return denoiser
+
+
+def pseudo_denoiser(experiment: Experiment, mode: str | None = None) -> Denoiser:
+    """Returns the denoiser in whose layout tokens within a text are hidden. Arguments as for `continuation_denoiser`.
+
+    Raises ConfigError if the run has none.
+    """
+    denoiser = find_denoiser(experiment, "both", mode)
+    if denoiser is None:
+        run = _run(experiment, mode)
+        raise ConfigError(f"{run} hides no tokens of which it reads both sides, so it has no pseudo-log-likelihoods")
     return denoiser
 
 
@@ -103,7 +128,7 @@ def continuations(
     denoiser = continuation_denoiser(experiment, mode)
     texts, spans, dropped = [], [], []
     for number, pair in enumerate(pairs, start=1):
-        text, start = np.concatenate(pair), len(pair.context)
+        text, start = np.concatenate(pair[:2]), len(pair.context)
         excess = _excess(experiment, denoiser, text, start, len(text)) if start < len(text) else 0
         if excess > 0 and drop_context and fits(experiment, denoiser, start - excess, len(pair.continuation)):
             text, start = text[excess:], start - excess
@@ -112,7 +137,8 @@ def continuations(
         texts.append(text)
         spans.append([(start, len(text))] if start < len(text) else [])
         dropped.append(len(pair.context) - start)
-    return _likelihoods(score_texts(model, denoiser, texts, spans, rows_per_batch=rows_per_batch), dropped)
+    scores = score_texts(model, denoiser, texts, spans, rows_per_batch=rows_per_batch)
+    return _likelihoods(model, pairs, scores, dropped)
 
 
 def fits(experiment: Experiment, denoiser: Denoiser, context_length: int, continuation_length: int) -> bool:
@@ -171,7 +197,7 @@ def rolling_windows(text: np.ndarray, length: int) -> list[Pair]:
     """
     stops = [min(start + length, len(text)) for start in range(0, len(text), length)]
     return [
-        Pair(text[max(stop - length - 1, 0) : start], text[start:stop])
+        Pair(text[max(stop - length - 1, 0) : start], text[start:stop], start == 0)
         for start, stop in zip(range(0, len(text), length), stops, strict=True)
     ]
 
@@ -188,20 +214,17 @@ def pseudo(
     The model reads the context and the other tokens of the continuation. This is not the likelihood of a text: the
     pseudo-likelihoods of all continuations do not add up to 1. With an empty context: that of the whole text.
 
-    Arguments and errors as for `continuations`; ConfigError if the run hides no tokens within a text.
+    Arguments and errors as for `continuations`, but those of the denoiser as for `pseudo_denoiser`.
     """
-    experiment = model.experiment
-    denoiser = find_denoiser(experiment, "both", mode)
-    if denoiser is None:
-        raise ConfigError(f"{_run(experiment, mode)} fills in no tokens, so it has no pseudo-log-likelihoods")
-    texts, spans = [np.concatenate(pair) for pair in pairs], []
+    experiment, denoiser = model.experiment, pseudo_denoiser(model.experiment, mode)
+    texts, spans = [np.concatenate(pair[:2]) for pair in pairs], []
     for number, (pair, text) in enumerate(zip(pairs, texts, strict=True), start=1):
         places = range(len(pair.context), len(text))
         excess = max((_excess(experiment, denoiser, text, place, place + 1) for place in places[:1]), default=0)
         if excess > 0:
             raise ConfigError(_too_long(experiment, pair, excess, False, where(number)))
         spans.append([(place, place + 1) for place in places])
-    return _likelihoods(score_texts(model, denoiser, texts, spans), [0] * len(texts))
+    return _likelihoods(model, pairs, score_texts(model, denoiser, texts, spans), [0] * len(texts))
 
 
 def _run(experiment: Experiment, mode: str | None) -> str:
@@ -226,17 +249,21 @@ def _too_long(experiment: Experiment, pair: Pair, excess: int, drop_context: boo
     row = f"data.inputs_length={data.inputs_length}"
     if experiment.model.has_encoder and experiment.model.has_decoder:
         row += f" and data.targets_length={data.targets_length}"
-    remedy = "shorten the continuation" if drop_context else "shorten it, or let the start of its context be dropped"
+    remedy = "shorten the continuation" if drop_context else "shorten it"
     return (
         f"{where} has {len(pair.context)} tokens of context and {len(pair.continuation)} of continuation, with special "
         f"tokens {excess} too many for {row}: {remedy}"
     )
 
 
-def _likelihoods(scores: TextScores, dropped: Sequence[int]) -> list[Likelihood]:
+def _likelihoods(
+    model: LanguageModel, pairs: Sequence[Pair], scores: TextScores, dropped: Sequence[int]
+) -> list[Likelihood]:
     """Returns the likelihoods of texts from their scores."""
     nats, tokens = scores.nats + scores.unknown_nats, scores.tokens + scores.unknown_tokens
-    columns = (nats, tokens, scores.bytes, scores.is_exact, np.asarray(dropped))
+    are_starts = np.array([pair.is_start and len(pair.continuation) > 0 for pair in pairs], bool)
+    num_bytes = scores.bytes - model.experiment.tokenizer.dummy_bytes * are_starts
+    columns = (nats, tokens, num_bytes, scores.is_exact, np.asarray(dropped))
     return [Likelihood(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 

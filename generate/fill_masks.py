@@ -15,7 +15,7 @@ from contract.vocab import Vocab
 from data.tokenizers.tokenizer import Tokenizer
 from experiment.experiment import Experiment
 from generate.prompts import check_length, to_sequences
-from generate.sampling import allowed_tokens, padded_length, padded_rows
+from generate.sampling import allowed_tokens, hash_of, padded_length, padded_rows
 from models.config import ModelConfig
 from models.parameters import Params
 from models.transformer import bind
@@ -257,7 +257,8 @@ def fill_in(
 
     Args:
       texts: ids int32 [n], each with one mask or more.
-      seed: of the draws, of the order "random" and of what is hidden again, which do not depend on the other texts.
+      seed: of the draws, of the order "random" and of what is hidden again, which are a function of the seed and the
+        text, and do not depend on the other texts.
       batch_size: how many texts the model reads together.
 
     The second array is the probability of each token at each mask before the first step, float32 [masks, V]; with a
@@ -268,7 +269,7 @@ def fill_in(
         of_batch = [text.copy() for text in texts[begin : begin + batch_size]]
         blocks = [_blocks(np.flatnonzero(text == mask), unmasking) for text in of_batch]
         steps = [
-            _steps(text, mask, of_text, unmasking, np.random.default_rng(seed))
+            _steps(text, mask, of_text, unmasking, np.random.default_rng([seed, hash_of(text)]))
             for text, of_text in zip(of_batch, blocks, strict=True)
         ]
         for each in steps:

@@ -245,7 +245,7 @@ def _decode_rows(
 
 def _keys(rows: Sequence[tuple[Request, int]], seed: int) -> jax.Array:
     """Returns the PRNG key of each row."""
-    hashes = np.array([_hash(request.prompt) for request, _ in rows], np.uint32)
+    hashes = np.array([hash_of(request.prompt.inputs, request.prompt.targets_start) for request, _ in rows], np.uint32)
     return _keys_of(jax.random.key(seed), hashes, np.array([sample for _, sample in rows], np.uint32))
 
 
@@ -255,8 +255,8 @@ def _keys_of(key: jax.Array, prompt_hash: jax.Array, sample: jax.Array) -> jax.A
     return jax.random.fold_in(jax.random.fold_in(key, prompt_hash), sample)
 
 
-def _hash(prompt: Prompt) -> int:
-    """Returns 32 bits of a hash of what the model reads."""
-    parts = (np.asarray(part, "<i4") for part in (prompt.inputs, prompt.targets_start))
+def hash_of(*tokens: np.ndarray) -> int:
+    """Returns 32 bits of a hash of what the model reads: one part or several, int [n] each."""
+    parts = (np.asarray(part, "<i4") for part in tokens)
     text = b"".join(len(part).to_bytes(8, "little") + part.tobytes() for part in parts)
     return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "little")

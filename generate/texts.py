@@ -122,7 +122,7 @@ class Filled:
 
     Attributes:
       prompt: the text of the prompt.
-      text: the prompt with a token in place of each mask.
+      text: the prompt with a token in place of each mask; of masks that max_tokens appended, those before an EOS.
       candidates: for each mask the likeliest tokens with their probabilities, before a mask is filled in.
     """
 
@@ -207,6 +207,9 @@ def answer_texts(
         )
         answers = fill_in(experiment, params, read, unmasking, seed=seed, batch_size=batch_size)
         for (text, _), (filled, probabilities) in zip(texts, answers, strict=True):
+            start = len(filled) - (options.max_tokens or 0)  # of the masks that follow the prompt
+            ends = start + np.flatnonzero(filled[start:] == vocab.eos)
+            filled = filled[: ends[0]] if len(ends) else filled
             yield [Filled(text, tokenizer.decode(filled), candidates(tokenizer, probabilities, NUM_CANDIDATES))]
         return
     temperature = 0.8 if options.temperature is None else options.temperature

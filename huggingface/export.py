@@ -7,6 +7,7 @@ the averaged ones if the run averages (train.ema_decay). ELECTRA has two folders
 
 import dataclasses
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,10 @@ class Exporter:
             token_types=model.num_token_types > 1,
             max_length=model.max_length if model.positions == "learned" else None,
         )
+        if auto_class == "AutoModelForCausalLM" and model.positions == "rope":
+            # `generate` continues the ends of rows. With learned positions a mere forward pass would then be wrong.
+            path = folder / "tokenizer_config.json"
+            write_json(path, json.loads(path.read_bytes()) | {"padding_side": "left"})
         (folder / "README.md").write_text(self._model_card(part, contents, auto_class, step), encoding="utf-8")
 
     def _model_card(self, part: str, contents: Folder, auto_class: str, step: int) -> str:

@@ -19,7 +19,6 @@ from tqdm import tqdm, trange
 
 from command.flags import execute_file
 from contract.errors import ConfigError
-from data.tokenizers.tokenizer import Tokenizer
 from evaluation.likelihood import (
     Likelihood,
     Pair,
@@ -31,6 +30,7 @@ from evaluation.likelihood import (
     rolling,
 )
 from evaluation.scorer import LanguageModel, hide
+from experiment.experiment import Experiment
 from generate.prompts import Prompt, prompt_length
 from generate.sampling import Answer, Request, Sampling, generate_answers
 from objectives import Denoiser
@@ -125,7 +125,7 @@ class ClozeLM(LM):
         """
         pairs = []
         for request in requests:
-            pair = split_pair(self._tokenizer, self.denoiser, *request.args, where=_where(request))
+            pair = split_pair(self._experiment, self.denoiser, *request.args, where=_where(request))
             if not len(pair.continuation):
                 raise ConfigError(f"{_where(request)} has an empty continuation, which has no likelihood to compare")
             pairs.append(pair)
@@ -150,7 +150,7 @@ class ClozeLM(LM):
         Raises ConfigError for a row too short for two tokens.
         """
         texts = [
-            split_pair(self._tokenizer, self.denoiser, "", *request.args, where=_where(request)).continuation
+            split_pair(self._experiment, self.denoiser, "", *request.args, where=_where(request)).continuation
             for request in requests
         ]
 
@@ -254,8 +254,8 @@ class ClozeLM(LM):
         }
 
     @property
-    def _tokenizer(self) -> Tokenizer:
-        return self.language_model.experiment.tokenizer
+    def _experiment(self) -> Experiment:
+        return self.language_model.experiment
 
     def _answers(self, prompts: list[Prompt], arguments: Generation, seed: int) -> Iterator[Answer]:
         lengths = [len(prompt.inputs) + prompt_length(self.language_model.experiment, prompt) for prompt in prompts]
@@ -278,7 +278,7 @@ class ClozeLM(LM):
         vocab, tokens = self.language_model.experiment.vocab, answer.tokens
         is_special = ((tokens < vocab.content_start) | (tokens >= vocab.content_end)) & (tokens != vocab.unk)
         tokens = tokens[: np.argmax(is_special)] if is_special.any() else tokens
-        decode = self._tokenizer.decode
+        decode = self._experiment.tokenizer.decode
         before, whole = decode(context), decode(np.concatenate([context, tokens]))
         return whole[len(before) :] if whole.startswith(before) else decode(tokens)
 
@@ -311,20 +311,16 @@ def generation_arguments(given: Mapping[str, Any], default_max_tokens: int) -> G
     return Generation(tuple(stop for stop in until if stop), max_tokens, sampling)
 
 
-def split_pair(tokenizer: Tokenizer, denoiser: Denoiser, context: str, continuation: str, *, where: str) -> Pair:
+def split_pair(experiment: Experiment, denoiser: Denoiser, context: str, continuation: str, *, where: str) -> Pair:
     """Returns the tokens of a context and its continuation, divided as lm-eval's Hugging Face model divides them.
 
     White space at the end of the context belongs to the continuation, because tokenizers attach spaces to the word
-    after them. The tokens are those of the whole text, as in training, where lm-eval's encoder-decoders encode the two
-    texts apart; a model of prompts and responses (SFT) was trained on texts that were encoded apart, and reads them so.
+    after them. The tokens are as `encode_pair` has them, which lm-eval's encoder-decoders always encode apart.
 
     Raises ConfigError for text that is not valid Unicode; `where` names it.
     """
     kept = context.rstrip()
-    continuation = context[len(kept) :] + continuation
-    if denoiser.objective.prompting.task == "respond":
-        return Pair(*(tokenizer.encode_with_specials(text, (), where=where) for text in (kept, continuation)))
-    return encode_pair(tokenizer, kept, continuation, where=where)
+    return encode_pair(experiment, denoiser, kept, context[len(kept) :] + continuation, where=where)
 
 
 def _where(request: Instance) -> str:

@@ -17,6 +17,7 @@ from contract.errors import ConfigError
 from data.sources.gym import make_task
 from data.sources.records import InvalidRecord, string_field
 from data.windows.documents import Documents, MixedDocuments
+from evaluation.likelihood import encode_pair
 from evaluation.probes.minimal_pairs import read_lines
 from evaluation.probes.probe import CONFIDENCE, Probe
 from evaluation.scorer import LanguageModel, score_texts
@@ -115,9 +116,10 @@ class ExactMatch(Probe):
     def _items(self, experiment: Experiment, documents: Documents | MixedDocuments | None) -> list[Item]:
         """Returns the instances. Raises ConfigError where there are none, and for a line that is no instance."""
         if documents is None:
-            encode = experiment.tokenizer.encode
+            [denoiser, *_] = self.denoisers(experiment).values()
             lines = read_lines(self.path, _line, "instances", "'prompt' and 'response'")
-            return [Item(encode(prompt), encode(answer), group) for prompt, answer, group in lines]
+            pairs = (encode_pair(experiment, denoiser, *texts, where=f"--path={self.path}") for *texts, _ in lines)
+            return [Item(*pair[:2], group) for pair, (*_, group) in zip(pairs, lines, strict=True)]
         items = []
         for part in documents.by_corpus:
             prompt_lengths = part.store.prompt_lengths[part.index].tolist()

@@ -241,3 +241,17 @@ def test_the_packages_that_can_be_shadowed_are_those_that_are_imported():
 def test_arguments_of_other_types_are_one_line(call, message):
     with pytest.raises(ConfigError, match=message):
         call()
+
+
+def test_the_log_likelihood_of_a_response_is_its_loss_without_the_eos(tmp_path):
+    """With a tokenizer that puts a space before each text: the response was encoded apart in training."""
+    pytest.importorskip("sentencepiece")
+    from tests.data.test_tokenizer import train_model
+
+    model = cloze.new(small_config("sft", "decoder_only", data__tokenizer=train_model(tmp_path / "t5.model")))
+    pair = ("the quick brown f", "ox jumps")
+    batch, loss, found = model.batch([pair]), model.losses(pair), model.log_likelihood(*pair)
+    [last] = np.flatnonzero(batch["decoder_target_tokens"][0] == model.tokenizer.vocab.eos)
+    eos = jax.nn.log_softmax(model.logits(batch))[0, last, model.tokenizer.vocab.eos]
+    assert found.tokens == loss.tokens - 1 and found.bytes == len(pair[1])
+    np.testing.assert_allclose(found.nats, loss.nats + eos, rtol=1e-5)

@@ -1,5 +1,7 @@
 """Likelihoods of given texts, against the logits of rows that are written here by hand."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from run.restore import reading_mesh
 from tests.train.tiny_experiments import SPANS, random_params, tiny_experiment
 
 apply = jax.jit(apply_op_by_op, static_argnums=0)
+SFT = {"name": "sft", "inputs_eos": False}
 MASS = {"name": "iid_denoising", "noise_density": 0.15, "random_token_rate": 0.0, "inputs": "sentinels"}
 CONTEXT, A, B = "def f(x):", " return", " x + 1"
 
@@ -95,7 +98,7 @@ def test_an_encoder_decoder_reads_the_context_in_its_encoder():
 
 
 def test_sft_reads_the_context_as_the_prompt_and_a_mode_chooses_a_denoiser():
-    sft = language_model({"name": "sft", "inputs_eos": False}, "decoder_only", data={"documents": "whole"})
+    sft = language_model(SFT, "decoder_only", data={"documents": "whole"})
     expected = decoder_log_probs(sft, ids(CONTEXT + A), prefix=10)
     [found] = continuations(sft, pairs_of((CONTEXT, A)))
     np.testing.assert_allclose(found.log_likelihood, expected[9:].sum(), rtol=1e-5)
@@ -158,16 +161,35 @@ def test_a_context_that_does_not_fit_is_an_error_or_is_dropped_and_counted(causa
 
 def test_a_token_with_characters_of_both_belongs_to_the_continuation(tmp_path):
     pytest.importorskip("sentencepiece")
-    from data.tokenizers.tokenizer import SentencePieceTokenizer
     from tests.data.test_tokenizer import train_model
 
-    model = train_model(tmp_path / "t5.model")
-    tokenizer = SentencePieceTokenizer(model, num_sentinels=2, mode_tokens=())
+    experiment = tiny_experiment("clm", "decoder_only", data={"tokenizer": train_model(tmp_path / "t5.model")})
+    encode, tokenizer = functools.partial(encode_pair, experiment, experiment.denoisers[0]), experiment.tokenizer
     whole = tokenizer.encode("the quick brown fox").tolist()
     for context in ("", "the", "the ", "the qu", "the quick brown f", "the quick brown fox"):
-        before, after = encode_pair(tokenizer, context, "the quick brown fox"[len(context) :])
+        before, after, is_start = encode(context, "the quick brown fox"[len(context) :])
         assert [*before, *after] == whole
         read = tokenizer.decode(before)
         assert "the quick brown fox".startswith(read) and len(read) <= len(context)
+        assert is_start == (not len(before))
     with pytest.raises(ConfigError, match="the text is not valid UTF-8 at character 1"):
-        encode_pair(tokenizer, "a", "\udcff")
+        encode("a", "\udcff")
+
+
+def test_bytes_are_those_of_the_text_without_the_tokenizer_s_space(tmp_path):
+    pytest.importorskip("sentencepiece")
+    from tests.data.test_tokenizer import train_model
+
+    data = {"tokenizer": train_model(tmp_path / "t5.model")}
+    text, rest = "the quick brown", " fox jumps over the lazy dog"
+    for objective, documents, after in (("clm", "split", rest), (SFT, "whole", rest.strip())):
+        model = language_model(objective, "decoder_only", data=data | {"documents": documents})
+        assert model.experiment.tokenizer.dummy_bytes == 1
+        pair = functools.partial(encode_pair, model.experiment, model.experiment.denoisers[0])
+        pairs = [pair("", text), pair(text, after), pair(text, "")]
+        assert [found.bytes for found in continuations(model, pairs)] == [len(text), len(after), 0]
+        several = model.experiment.tokenizer.encode(text * 9)
+        assert len(several) > 48 and rolling(model, [several])[0].bytes == len(text) * 9
+    mlm = language_model("mlm", "encoder_only", data=data)
+    pair = functools.partial(encode_pair, mlm.experiment, mlm.experiment.denoisers[0])
+    assert [found.bytes for found in pseudo(mlm, [pair("", text), pair(text, rest)])] == [len(text), len(rest)]

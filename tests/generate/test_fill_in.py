@@ -9,7 +9,7 @@ from scipy import stats
 from contract.errors import ConfigError
 from generate import fill_masks
 from generate.fill_masks import Unmasking, fill_in, first_masks, read_masked_prompt
-from generate.texts import NamedText, Options, read_texts
+from generate.texts import NamedText, Options, answer_texts, read_texts
 from tests.table import small_experiment
 
 MASK = 9
@@ -176,6 +176,36 @@ def test_draws_have_the_models_probabilities_at_temperature_1_and_do_not_depend_
     np.testing.assert_allclose(np.mean(np.array(drawn) == np.arange(8) % 4), 0.925, atol=0.02)
     both = fill([[MASK] * 8, [MASK] * 3], temperature=1.0, order="random", seed=3)
     assert both[0] == drawn[3]
+
+
+def test_draws_of_different_texts_are_independent_and_those_of_equal_texts_equal(seen):
+    texts = [[token, *[MASK] * 8] for token in (6, 7, 7)]
+    first, second, again = fill(texts, temperature=1e6)
+    assert first[1:] != second[1:] and second == again == fill(texts[1:2], temperature=1e6)[0]
+
+
+def test_masks_that_were_appended_end_at_an_eos(monkeypatch):
+    experiment = small_experiment("masked_diffusion", "encoder_only")
+    vocab, encode = experiment.vocab, experiment.tokenizer.encode
+    answer = [vocab.eos, *encode("xy"), vocab.eos, *encode("z")]  # the last tokens of it
+
+    def fill_in(experiment, params, texts, unmasking, *, seed, batch_size):
+        for text in texts:
+            masks = np.flatnonzero(text == vocab.mask)
+            text[masks] = answer[-len(masks) :]
+            yield text, np.full((len(masks), vocab.size), 1 / vocab.size)
+
+    monkeypatch.setattr("generate.texts.fill_in", fill_in)
+    for prompt, options, expected in (
+        ("ab", Options(max_tokens=4), "abxy"),
+        ("ab", Options(max_tokens=5), "ab"),
+        ("ab", Options(max_tokens=1), "abz"),
+        ("a[MASK][MASK]b", Options(), "a</s>zb"),
+    ):
+        named = [NamedText(prompt, "--prompt")]
+        read, _ = read_texts(experiment, named, options)
+        [[filled]] = answer_texts(experiment, {}, named, read, options, batch_size=1)
+        assert filled.text == expected and len(filled.candidates) == (options.max_tokens or 2)
 
 
 def test_masks_are_appended_to_a_prompt_without_masks_alone():

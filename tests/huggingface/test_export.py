@@ -103,6 +103,21 @@ def test_padding_and_rows_that_are_no_token_are_never_generated(exported, capsys
     assert until_end.sum() > 150 and not np.isin(new[until_end], never).any()
 
 
+def test_a_batch_is_generated_as_each_prompt_alone(exported):
+    """GPT-2 has learned positions: padded on the left, a mere forward pass would read others."""
+    _, out = exported("llama")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    model = transformers.AutoModelForCausalLM.from_pretrained(out)
+    prompts = ["def f(x):", "a"]
+
+    def answers(texts):
+        inputs = tokenizer(texts, return_tensors="pt", padding=True)
+        return model.generate(**inputs, max_new_tokens=6, do_sample=False)[:, inputs.input_ids.shape[1] :].tolist()
+
+    assert answers(prompts) == [answers([prompt])[0] for prompt in prompts]
+    assert transformers.AutoTokenizer.from_pretrained(exported("gpt2")[1]).padding_side == "right"
+
+
 @pytest.mark.parametrize(
     ("name", "begin", "end"),
     [

@@ -14,7 +14,7 @@ from evaluation.lm_eval.model import split_pair
 from evaluation.scorer import hide
 from objectives.prompting import Respond
 from tests.evaluation.lm_eval.runs import TEXT, experiment_of, loglikelihoods, requests
-from tests.evaluation.test_likelihood import decoder_log_probs, ids
+from tests.evaluation.test_likelihood import SFT, decoder_log_probs, ids
 from tests.train.tiny_experiments import tiny_experiment
 
 
@@ -28,31 +28,33 @@ class HuggingFaceRule(TemplateLM):
 
 def test_texts_are_divided_as_lm_eval_divides_them(models):
     model, theirs = models["clm"], HuggingFaceRule()
-    tokenizer = model.language_model.experiment.tokenizer
+    experiment = model.language_model.experiment
     for context, continuation in [("a b", " c"), ("a b ", "c"), ("a \n\t", " c"), ("é  ", "ü"), ("a", "b")]:
         expected = [np.array(part) + 3 for part in theirs._encode_pair(context, continuation)]
         for denoiser in (model.denoiser, models["ul2"].denoiser):
-            found = split_pair(tokenizer, denoiser, context, continuation, where="")
-            assert [part.tolist() for part in found] == [part.tolist() for part in expected]
-    [before, after] = split_pair(tokenizer, model.denoiser, " \n", "c", where="")
+            found = split_pair(experiment, denoiser, context, continuation, where="")
+            assert [part.tolist() for part in found[:2]] == [part.tolist() for part in expected]
+    [before, after, _] = split_pair(experiment, model.denoiser, " \n", "c", where="")
     assert len(before) == 0 and after.tolist() == ids(" \nc").tolist()
 
 
 def test_prompts_and_responses_are_encoded_apart_as_in_their_training(tmp_path):
     pytest.importorskip("sentencepiece")
-    from data.tokenizers.tokenizer import SentencePieceTokenizer
     from tests.data.test_tokenizer import train_model
 
-    path = train_model(tmp_path / "t5.model")
-    tokenizer = SentencePieceTokenizer(path, num_sentinels=2, mode_tokens=())
-    experiment = tiny_experiment("clm", "decoder_only")
-    [clm] = experiment.denoisers
-    sft = tiny_experiment({"name": "sft", "inputs_eos": False}, "decoder_only", data={"documents": "whole"})
+    data = {"tokenizer": train_model(tmp_path / "t5.model")}
+    clm = tiny_experiment("clm", "decoder_only", data=data)
+    sft = tiny_experiment(SFT, "decoder_only", data=data | {"documents": "whole"})
     assert isinstance(sft.denoisers[0].objective.prompting, Respond)
-    together = split_pair(tokenizer, clm, "the quick ", "brown", where="")
-    apart = split_pair(tokenizer, sft.denoisers[0], "the quick ", "brown", where="")
-    assert np.concatenate(together).tolist() == tokenizer.encode("the quick brown").tolist()
-    assert [part.tolist() for part in apart] == [tokenizer.encode(text).tolist() for text in ("the quick", " brown")]
+    in_pairs = tiny_experiment("clm", "decoder_only", data=data | {"source": "gym", "path": "reversal:facts=6"})
+    together, *apart = (
+        split_pair(experiment, experiment.denoisers[0], "the quick ", "brown", where="")
+        for experiment in (clm, sft, in_pairs)
+    )
+    encode = clm.tokenizer.encode
+    assert np.concatenate(together[:2]).tolist() == encode("the quick brown").tolist()
+    for pair in apart:
+        assert [part.tolist() for part in pair[:2]] == [encode(text).tolist() for text in ("the quick", " brown")]
 
 
 def test_log_likelihoods_equal_rows_written_by_hand_in_the_order_of_the_requests(models):
@@ -97,7 +99,7 @@ def test_rolling_windows_are_those_of_lm_eval_and_fit_a_row(name):
         found = rolling_windows(text, longest)
         expected = [(context if context != [-1] else [], continuation) for context, continuation in theirs]
         assert [(one.context.tolist(), one.continuation.tolist()) for one in found] == expected
-        for context, continuation in found:
+        for context, continuation, _ in found:
             window = np.concatenate([context, continuation])
             example = hide(denoiser, window, len(context), len(window), experiment.vocab)
             inputs, targets = len(example.inputs), len(example.targets_start) + len(continuation)

@@ -247,3 +247,27 @@ def test_a_group_is_a_measure_of_a_study(cache):
     for metric in ("groups.sideways.exact_match", "forward", "bits_per_byte.exact_match"):
         with pytest.raises(ConfigError, match=r"name it as in 'groups\.backward\.exact_match'"):
             make_measure("m", fields | {"metric": metric}).check(experiment)
+
+
+def test_instances_of_a_file_are_encoded_as_the_training_text(cache, tmp_path):
+    """With a tokenizer that puts a space before each text: prompt and answer are one text, or were two in training."""
+    pytest.importorskip("sentencepiece")
+    from tests.data.test_tokenizer import train_model
+
+    fields = {"data__tokenizer": train_model(tmp_path / "t5.model")}
+    (tmp_path / "items.jsonl").write_text(json.dumps({"prompt": "the quick brown f", "response": "ox", "group": "g"}))
+    probe = ExactMatch(path=str(tmp_path / "items.jsonl"))
+    experiments = {
+        "one text": [make_experiment(small_config(name, FAMILIES[name], **fields)) for name in ("clm", "mlm", "ul2")],
+        "two texts": [
+            make_experiment(small_config("sft", "decoder_only", **fields)),
+            make_experiment(fields_of("clm", "decoder_only", cache, **fields)),
+        ],
+    }
+    for kind, made in experiments.items():
+        for experiment in made:
+            [(prompt, answer, group)] = probe._items(experiment, None)
+            encode = experiment.tokenizer.encode
+            texts = ["the quick brown fox"] if kind == "one text" else ["the quick brown f", "ox"]
+            assert [*prompt, *answer] == np.concatenate(list(map(encode, texts))).tolist() and group == "g"
+            assert experiment.tokenizer.decode(answer) == "ox"
