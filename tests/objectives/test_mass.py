@@ -130,7 +130,7 @@ def test_prompts_without_one_fragment_are_refused(text, message):
 
 
 def test_fields_that_cannot_work_are_refused_in_one_line():
-    with pytest.raises(ConfigError, match=r"relative' does not say .* does not go with objective \(MASS\), whose targets"):
+    with pytest.raises(ConfigError, match=r"relative' does not say .* with objective \(MASS\), whose targets"):
         small_experiment("mass", "encoder_decoder", model__positions="relative")
     with pytest.raises(ConfigError, match=r"objective.mask_token_rate=0.8 .* objective.random_token_rate=0.3"):
         MASS(0.5, 0.8, 0.3).check("objective")
