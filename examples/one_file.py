@@ -34,12 +34,14 @@ from objectives.losses.cross_entropy import (
     scored_at,
     scored_positions,
     scored_tokens,
+    with_denominators,
 )
 from objectives.objective import RowShape
 from objectives.rows.collate import Collator
 from objectives.rows.window_specs import make_batch_spec, most_scored
 
-# What to corrupt, and how to lay it out: any objective of objectives.OBJECTIVES, on an architecture that it supports.
+# What to corrupt, and how to lay it out: any objective of objectives.OBJECTIVES but a mixture, whose learner is
+# "token_prediction" (ELECTRA here would train its generator alone), on an architecture that it supports.
 EXAMPLES: dict[str, tuple[Objective, str]] = {
     "clm": (CLM(), "decoder_only"),
     "span_corruption": (
@@ -123,7 +125,7 @@ def sums_of(params, batch, *, model: ModelConfig, num_logits: int) -> LossSums:
         positions_BxK = scored_positions(scored.weights_BxL, num_logits)
         hidden_BxLxD, scored = at_positions(hidden_BxLxD, positions_BxK), scored_at(scored, positions_BxK)
     options = LossOptions(num_groups=1, z_loss=Z_LOSS, label_smoothing=0.0)
-    return cross_entropy(transformer.logits(hidden_BxLxD), scored, options)
+    return with_denominators(cross_entropy(transformer.logits(hidden_BxLxD), scored, options), batch)
 
 
 def train(name: str, *, path: str = "", steps: int = 200, log_every: int = 20) -> list[float]:

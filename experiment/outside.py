@@ -72,6 +72,11 @@ def code_flag(learner: Learner, denoisers: Iterable[Denoiser]) -> str:
     return f" --code={shlex.quote(files.pop()) if len(files) == 1 else '...'}" if files else ""
 
 
+def code_digests(section: Mapping[str, Any]) -> dict[str, str]:
+    """Returns "code of NAME" -> the SHA-256 of its file, for each class of the section "code" of a run's config."""
+    return {f"code of {name}": origin["sha256"] for kind in section.values() for name, origin in kind.items()}
+
+
 def check_code(section: Any, file: str) -> None:
     """Checks that the tables have the objectives and learners with which a run was trained.
 

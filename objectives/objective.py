@@ -136,7 +136,7 @@ class Objective(abc.ABC):
 
         determining = ("corrupt", "noise_mask", "inputs_view", "targets_view")
         changed = min(owner(name) for name in determining if hasattr(cls, name))
-        describing = ("prompting", "hidden_mask", "restore", "byte_metric", "has_inputs", "most_scored")
+        describing = ("prompting", "hidden_mask", "restore", "byte_metric", "has_inputs", "most_scored", "variants")
         later = [name for name in describing if owner(name) > changed]
         stale = [name for name in later if not inspect.isabstract(cls.__mro__[owner(name)])]
         if stale:

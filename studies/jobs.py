@@ -18,6 +18,7 @@ import jax
 from command.flags import TRAINING_MEMORY, resolve, run_command
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
+from experiment.outside import code_digests
 from studies.dry_run import clock
 from studies.measures import TOTALS, FineTuning, Measure, Measured, Trained, digests_of
 from studies.plan import VALIDATION, Job, Plan, PlannedRun, VariantPlan, sweep_jobs, with_fields
@@ -198,13 +199,13 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     }
     start = folder.workdir(f"{job.name}-start") if variant.start is not None else None
     trained = Trained(folder.workdir(job.name), start, fine_tunings)
-    heldout = trained.workdir.config()["corpus"]["heldout"] if variant.main is not None else ""
+    config = trained.workdir.config() if variant.main is not None else {}
+    heldout, text = (config.get("corpus", {}).get(name, "") for name in ("heldout", "fingerprint"))
     if heldout != plan.heldout_digest_of(job):  # the corpus has changed since
         raise ConfigError(
             f"{trained.workdir} held out text with the digest {heldout}, and the study's has "
             f"{plan.heldout_digest_of(job)}: restore the corpus, or delete the run to train it again"
         )
-    text = trained.workdir.config()["corpus"]["fingerprint"] if variant.main is not None else ""
     if text != variant.text_digest:
         raise ConfigError(
             f"{trained.workdir} was trained on other text than the study's: restore the corpus, or delete the run to "
@@ -212,6 +213,8 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
         )
     measured = {name: measure.measure(name, trained) for name, measure in measures.items()}
     environment = _environment() | ({DIGEST_OF_TEXT: text} if text else {}) | digests_of(measures.values())
+    environment |= code_digests(config.get("code", {}))
+    commands = dict.fromkeys(measure.command(trained.workdir.path, trained) for measure in measures.values())
     outcome = Outcome(
         variant=job.variant,
         seed=job.seed,
@@ -226,6 +229,7 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
         code="+".join(folder.code_of(job)) or "unknown",
         measured_by=code,
         config_digest=plan.config_digest(job, swept),
+        measure_commands=[*filter(None, commands)],
     )
     folder.write(job, outcome)
     return True

@@ -24,6 +24,7 @@ from evaluation.probes.linear import Linear
 from evaluation.probes.probe import Probe
 from experiment.config import from_mapping
 from experiment.experiment import Experiment
+from experiment.outside import code_flag
 from files.paths import read_bytes
 from huggingface.vocabulary import VOCABULARY
 from models.parameters import Params
@@ -31,11 +32,13 @@ from run.compiled_run import make_run
 from run.corpus import open_corpora
 from run.evaluation import evaluate
 from run.restore import load_experiment, load_params, reading_mesh
+from workdir.run_config import flatten
 from workdir.workdir import Workdir
 
 TOTALS = ("raw_tokens", "flops", "seconds")  # of the training, in every line of metrics
-_CORPUS = ("source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "filters")
-_CORPUS += ("cache_dir", "read_by_range")
+# Fields of config.data that are the run's in a measure under another config: its vocabulary and its text.
+_OF_RUN = (*VOCABULARY, "source", "path", "heldout_path", "document_per", "text_key", "on_unreadable", "filters")
+_OF_RUN += ("cache_dir", "read_by_range")
 _PROBE_METRICS = [f"{prefix}{unit}_per_byte" for prefix in ("", "masked_", "pseudo_") for unit in ("bits", "nats")]
 _PROBE_METRICS += ["exact_match", "accuracy"]
 # Metrics of probes -> by what their floors, as printed, are multiplied.
@@ -131,7 +134,7 @@ def _scored_under(config: str, overrides: Mapping[str, Any], trained: Experiment
                 f"config={config!r} has the corpora {theirs or 'of one text'}, and the runs read {ours}: override "
                 "data.sources in the measure too, or measure without a config, as metric='loss/NAME' of a corpus"
             )
-    overrides = {f"data.{name}": data[name] for name in (*VOCABULARY, *_CORPUS)} | dict(overrides)
+    overrides = {f"data.{name}": data[name] for name in _OF_RUN} | dict(overrides)
     return scoring_experiment(trained, resolve(config, overrides, config), name=config, overrides=overrides)
 
 
@@ -169,8 +172,11 @@ class Measure(abc.ABC):
         """Whether the runs of a variant are measured."""
         return not self.only or variant in self.only
 
-    def command(self, workdir: str) -> str:
-        """Returns the command that measures the run in `workdir` again; "" if its training prints the value."""
+    def command(self, workdir: str, trained: Trained | None = None) -> str:
+        """Returns the command that measures the run in `workdir` again; "" if its training prints the value.
+
+        trained: the run. Without it the command lacks the run's text and its code from outside this repository.
+        """
         return ""
 
 
@@ -188,8 +194,8 @@ class HeldoutMetric(Measure):
         scored = _scored_under(self.config, self.overrides, experiment) if self.config else experiment
         _check_heldout_metric(scored, self.metric)
 
-    def command(self, workdir):
-        return _evaluate(workdir, self.config, self.overrides) if self.config else ""
+    def command(self, workdir, trained=None):
+        return _evaluate(workdir, self.config, self.overrides, {}, trained) if self.config else ""
 
     def measure(self, name, trained):
         if not self.config:
@@ -247,9 +253,9 @@ class ProbeMetric(Measure):
                 f"{', '.join(_PROBE_METRICS)}"
             )
 
-    def command(self, workdir):
+    def command(self, workdir, trained=None):
         given = {name: ",".join(map(str, v)) if isinstance(v, list | tuple) else v for name, v in self.fields.items()}
-        return _evaluate(workdir, self.config, self.overrides, {"probe": self.probe} | given)
+        return _evaluate(workdir, self.config, self.overrides, {"probe": self.probe} | given, trained)
 
     def measure(self, name, trained):
         line = trained.answer(self._probe(), self.config, self.overrides)
@@ -296,11 +302,21 @@ def digests_of(measures: Iterable[Measure]) -> dict[str, str]:
     return {f"digest of {file}": hashlib.blake2b(of, digest_size=8).hexdigest() for file, of in contents.items()}
 
 
-def _evaluate(workdir: str, config: str, overrides: Mapping[str, Any], flags: Mapping[str, Any] | None = None) -> str:
+def _evaluate(
+    workdir: str, config: str, overrides: Mapping[str, Any], flags: Mapping[str, Any], trained: Trained | None
+) -> str:
     """Returns a command of train.evaluate. flags: besides those of the workdir and the config."""
+    code = ""
+    if trained is not None:
+        experiment = trained.experiment
+        code = code_flag(experiment.learner, experiment.denoisers)
+        if config:
+            default = flatten(resolve(config, {}, config))
+            ours = flatten({"data": {name: experiment.config["data"][name] for name in _OF_RUN}})
+            overrides = {field: v for field, v in ours.items() if default.get(field) != v} | dict(overrides)
     of_config = [f"--config={config}"] * bool(config) + override_flags(overrides)
     given = [f"--{name}={value}" for name, value in (flags or {}).items()]
-    return shlex.join(["python", "-m", "train.evaluate", f"--workdir={workdir}", *of_config, *given])
+    return shlex.join(["python", "-m", "train.evaluate", f"--workdir={workdir}", *of_config, *given]) + code
 
 
 def make_measure(name: str, fields: Mapping[str, Any]) -> Measure:

@@ -92,6 +92,7 @@ class VariantPlan:
       warnings: on the split of the corpus, on the warm-up, and on a start whose training text is not known.
       validation_digest: of the text on which a sweep's runs are measured; "" without a sweep.
       shared_by: of fine-tunings without pre-training, the variants that have them.
+      code: experiment.outside.code_digests of `main`.
     """
 
     name: str
@@ -107,6 +108,7 @@ class VariantPlan:
     warnings: tuple[str, ...] = ()
     validation_digest: str = ""
     shared_by: tuple[str, ...] = ()
+    code: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def fine_tuned_for(self, measure: str) -> str:
         """The first measure with the same fine-tuning, whose run `measure` shares."""

@@ -13,6 +13,7 @@ from data.windows.split import split_warnings
 from evaluation.cross_evaluate import RUN_FIELDS
 from evaluation.leakage import check_start
 from experiment.experiment import Experiment, make_experiment
+from experiment.outside import code_digests, code_of
 from huggingface.teacher import with_teacher
 from huggingface.vocabulary import VOCABULARY
 from run.corpus import Corpora, open_corpora
@@ -121,6 +122,7 @@ def _plan_variant(
         readings=_readings(corpora, main.raw_tokens),
         warnings=(*_warnings(name, main, corpora), *check_start(*(of_start or (experiment, corpora)))),
         validation_digest=validation[0] if validation else "",
+        code=code_digests(code_of(experiment.learner, experiment.denoisers).get("code", {})),
     )
 
 

@@ -196,7 +196,7 @@ def _joint_questions(results: Results) -> list[str]:
         means = [statistics.fmean(getattr(run, total) for run in runs) for runs in complete]
         if means and max(means) > _SIMILAR * min(means):
             sizes.append(f"{described(min(means))} to {described(max(means))} {word}")
-    return said + [f"They have {' and '.join(sizes)}."] * bool(sizes)
+    return said + [f"{'They' if joint else 'The variants'} have {' and '.join(sizes)}."] * bool(sizes)
 
 
 def _listed(names: Sequence[str]) -> str:

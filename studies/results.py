@@ -101,6 +101,7 @@ class Outcome:
       code: digest of the source that trained the run; several, with "+" between them, if the code changed in between.
         measured_by: of the source that measured it.
       config_digest: Plan.config_digest.
+      measure_commands: of the measures that read the finished run.
     """
 
     variant: str
@@ -125,6 +126,7 @@ class Outcome:
     code: str = ""
     measured_by: str = ""
     config_digest: str = ""
+    measure_commands: Sequence[str] = ()  # earlier versions have not written them
 
     @property
     def version(self) -> str:
@@ -201,7 +203,7 @@ class Results:
         of_study = self.study.measures
         measures = [make_measure(measure, of_study[measure]) for measure in run.values if measure in of_study]
         commands = dict.fromkeys(measure.command(workdir) for measure in measures if workdir)
-        return [*run.commands, *filter(None, commands)]
+        return [*run.commands, *(run.measure_commands or filter(None, commands))]
 
     @property
     def versions(self) -> dict[str, list[str]]:
@@ -332,7 +334,9 @@ class StudyFolder:
                 return Outcome(**run, state="unfinished", reason="the run or its measures are not complete")
             return Outcome(**run, state="missing", reason="the run has not started")
         try:
-            outcome = _read(Outcome, file, remedy="the same command measures the run again")
+            outcome = _read(
+                Outcome, file, remedy="the same command measures the run again", defaults={"measure_commands": ()}
+            )
             if problem := _problem(outcome, job, plan):
                 raise ConfigError(f"{file} is damaged: {problem}: the same command measures the run again")
         except ConfigError as error:
@@ -395,9 +399,9 @@ def _problem(outcome: Outcome, job: Job, plan: Plan) -> str:
     trained_on = outcome.environment.get(DIGEST_OF_TEXT, text)
     if text and trained_on != text:
         return f"it was trained on other text (digest {trained_on}) than that of the study ({text})"
-    for file, now in plan.file_digests.items():
+    for file, now in {**plan.file_digests, **plan.runs[job.variant].code}.items():
         if (measured := outcome.environment.get(file, now)) != now:
-            return f"it was measured with another file than there is now: the {file} was {measured} and is {now}"
+            return f"it was made with another file than there is now: the {file} was {measured} and is {now}"
     groups = (outcome.values, outcome.margins, *outcome.floors.values())
     if not all(math.isfinite(number) for group in groups for number in group.values()):  # NaN says nothing in a table
         return "it has a number that is not finite"

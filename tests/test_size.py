@@ -30,7 +30,7 @@ CODE = {
     "contract": 412,
     "data": 4_565,
     "evaluation": 1_930,
-    "experiment": 1_101,
+    "experiment": 1_103,
     "files": 331,
     "generate": 1_014,
     "huggingface": 2_019,
@@ -40,7 +40,7 @@ CODE = {
     "plan": 647,
     "run": 1_376,
     "show": 998,
-    "studies": 3_194,
+    "studies": 3_216,
     "train": 1_048,
     "workdir": 862,
 }

@@ -163,10 +163,10 @@ def probe(
 ) -> dict[str, Any]:
     """Returns the measure `metric` of `train.evaluate --probe=NAME`, such as probe("continuation", "bits_per_byte").
 
-    metric: a field of the probe's JSON line; "by_length.8.exact_match" is a field within a field.
+    metric: a field of the probe's JSON line; "spans.8.exact_match" is a field within a field.
     config, overrides: the layout in which the model is scored; "": the run's own.
     better, only: as in `heldout_loss`.
-    fields: of the probe (train/probes), such as num_documents=64.
+    fields: of the probe (evaluation/probes), such as num_documents=64.
     """
     return dict(
         kind="probe",

@@ -39,7 +39,9 @@ def test_a_language_model_of_other_examples_does_not_inherit_the_prompting_and_b
 
 @pytest.mark.parametrize("changed", ["noise_mask", "inputs_view", "targets_view"])
 def test_a_denoiser_that_changes_the_noise_of_a_concrete_one_must_define_prompting_and_restore(changed):
-    with pytest.raises(TypeError, match="SuffixLM changes the examples and inherits prompting, restore of other"):
+    with pytest.raises(
+        TypeError, match="SuffixLM changes the examples and inherits prompting, restore, variants of other"
+    ):
         type("SuffixLM", (PrefixLM,), {changed: None})
 
 

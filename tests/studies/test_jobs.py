@@ -17,6 +17,7 @@ import pytest
 
 from configs.studies.base import fine_tuning, heldout_loss, probe, throughput, variant
 from contract.errors import ConfigError, Stopped
+from evaluation import __main__ as evaluate_main
 from studies import jobs, results
 from studies.__main__ import main
 from studies.analysis import analyse
@@ -165,6 +166,17 @@ def test_the_command_of_an_outcome_repeats_the_run(finished, tmp_path, monkeypat
         return [(line["step"], line["split"], line["loss"]) for line in Workdir(folder).metrics()]
 
     assert len(losses(run)) > 4 and losses(tmp_path) == losses(run)
+
+
+def test_the_command_of_a_measure_under_another_config_repeats_it_on_the_text_of_the_run(finished, monkeypatch, capsys):
+    _, out = finished
+    outcome = json.loads((out / "outcomes" / "fast-seed1.json").read_text())
+    [command] = [each for each in outcome["measure_commands"] if "configs/prefix_lm.py" in each]
+    assert "--config.data.path=" in command and "--config.data.inputs_length=32" in command
+    monkeypatch.setattr(sys, "argv", shlex.split(command)[2:])
+    evaluate_main.main()
+    line = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert line["loss"] == pytest.approx(outcome["values"]["under_prefix_lm"], rel=1e-6)
 
 
 def test_a_finished_study_repeats_nothing(finished, quick, monkeypatch, capsys):
