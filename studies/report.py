@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from command.program import visible
+from command.program import plural, visible
 from contract.errors import ConfigError
 from files.atomic import write_text
 from studies.analysis import (
@@ -137,7 +137,7 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
         said.append(f"**{where}: {'; '.join(reasons)}.**")
     said.append(f"{complete} of {complete + len(results.problems)} runs are complete.")
     if results.study.seeds < MIN_SEEDS:
-        said.append(f"With {results.study.seeds} seeds no means are tested: a test needs {MIN_SEEDS}.")
+        said.append(f"With {plural(results.study.seeds, 'seed')} no means are tested: a test needs {MIN_SEEDS}.")
     elif results.study.seeds < _USUAL_SEEDS:
         said.append(
             f"With {results.study.seeds} seeds a study without any effect has a verdict more often than once in twenty "

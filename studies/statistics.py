@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy import optimize, special, stats
 
+from command.program import plural
+
 LEVEL = 0.95  # of intervals
 ALPHA = 0.05  # a difference is beyond noise if its corrected p is below
 POWER = 0.8  # of the smallest detectable difference
@@ -162,7 +164,7 @@ def compare_each(
     """
     samples = {name: _array(of) for name, of in values.items()}
     reasons = {
-        name: f"{name} has {len(numbers)} values, and a test needs {MIN_SEEDS}"
+        name: f"{name} has {plural(len(numbers), 'value')}, and a test needs {MIN_SEEDS}"
         for name, numbers in samples.items()
         if len(numbers) < MIN_SEEDS
     }
