@@ -199,7 +199,7 @@ def final_warnings(experiment: Experiment, losses: Mapping[int, float | None], s
     """
     warnings, steps = [], experiment.train.steps
     if 10 * skipped > steps:
-        warnings.append(f"{skipped} of {steps} updates were skipped: their gradients were not finite: {_REMEDY}")
+        warnings.append(f"{skipped} of {steps} updates were skipped, as their gradients were not finite: {_REMEDY}")
     if not losses:
         return warnings
     (first, first_loss), *_, (last, last_loss) = [*losses.items()] * 2  # one evaluation may be both
