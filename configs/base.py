@@ -359,6 +359,7 @@ def denoiser(*, name: str, mode: str, weight: float, **fields: Any) -> dict[str,
     """Returns one row of a mixture's table: the objective `name` with its `fields`.
 
     mode: the mode token before the inputs, one of data.mode_tokens; "" for none. weight: relative to the other rows.
-    With corpora=("a", "b") in `fields` the denoiser reads these corpora of data.sources alone.
+    With corpora=("a", "b") in `fields` the denoiser reads these corpora of data.sources alone; loss_weight=2.0 doubles
+    the weight of its scored tokens in the loss.
     """
     return dict(name=name, mode=mode, weight=weight, **fields)

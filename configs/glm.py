@@ -10,8 +10,9 @@ learned positions). Variants:
   document   half of the examples instead hide one span of 50 to 100% of the text (GLM-Doc)
 A line break ends a sentence too, because the default corpus is source code.
 
-Deviation: all scored tokens weigh the same, so blanks are about a quarter of the loss of sentence and a fifth of that
-of document. The authors' code draws one task for a batch, so there each is half.
+Deviation: all scored tokens weigh the same, so blanks are less than half of the loss: about two fifths in sentence
+and a fifth in document, on the default corpus. The authors' code draws one task for a batch, so there each is half.
+Here each is with the loss_weight of a denoiser (docs/objectives.md, Mixtures).
 """
 
 from ml_collections import ConfigDict

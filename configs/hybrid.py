@@ -11,7 +11,7 @@ masked_focus 1/16, and the two ends clm and mntp.
 
 Deviation from GPT-BERT: all scored tokens weigh the same, and a masked row has 15% of them, so in causal_focus, even
 and masked_focus masked rows are 1%, 13% and 69% of the loss. The authors' code averages the rows of each kind, so
-there the shares of the rows are those of the loss.
+there the shares of the rows are those of the loss, as with --config.objective.denoisers.mntp.loss_weight=6.667.
 """
 
 from ml_collections import ConfigDict
@@ -25,7 +25,7 @@ VARIANTS = {
     name: base.mixture(
         {
             "clm": denoiser(mode="", weight=share, name="clm"),
-            "mntp": denoiser(mode="", weight=1 - share, **MNTP),
+            "mntp": denoiser(mode="", weight=1 - share, loss_weight=1.0, **MNTP),
         }
     )
     for name, share in _CAUSAL_SHARES.items()

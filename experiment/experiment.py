@@ -140,9 +140,8 @@ class Experiment:
 
     @functools.cached_property
     def heldout_collate(self) -> Collator:
-        """`collate` with the objectives of evaluations (Objective.heldout), those at the end of schedules."""
-        tasks = (dataclasses.replace(task, objective=task.objective.heldout(), schedule=None) for task in self.tasks)
-        return dataclasses.replace(self.collate, denoisers=tuple(tasks))
+        """`collate` with the denoisers of evaluations."""
+        return dataclasses.replace(self.collate, denoisers=tuple(task.heldout() for task in self.tasks))
 
     @functools.cached_property
     def params_shapes(self) -> Params:

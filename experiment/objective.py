@@ -193,6 +193,7 @@ class RowFields:
     weight: Weight
     mode: str
     corpora: tuple[str, ...]
+    loss_weight: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,8 +213,7 @@ def _make_mixture(fields: Mapping[str, Any], field: str) -> Mixture:
         values = {"mix_by": "example", "schedule": schedule}  # an error of begin_step would not name the cause
     mixture = from_mapping(LinearMixtureFields if is_linear else MixtureFields, values, field)
     rows = {name: _make_row(row, f"{field}.denoisers.{name}", is_linear) for name, row in table.items()}
-    steps = (mixture.begin_step, mixture.end_step) if is_linear else ()
-    return Mixture(rows, mixture.mix_by, *steps)
+    return Mixture(rows, mixture.mix_by, *((mixture.begin_step, mixture.end_step) if is_linear else ()))
 
 
 def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRow:
@@ -228,12 +228,13 @@ def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRo
         raise ConfigError(
             f"{field}.name={values['name']!r} is not trained by token prediction alone: it cannot be a row of a mixture"
         )
-    values = {"corpora": ()} | dict(values)  # a row without the field reads all corpora
+    values = {"corpora": (), "loss_weight": 1.0} | dict(values)  # without the fields: all corpora, and no factor
     row_class = LinearRowFields if is_linear else RowFields
     names = {declared.name for declared in dataclasses.fields(row_class)}
     row = from_mapping(row_class, {key: value for key, value in values.items() if key in names}, field)
     own = {key: value for key, value in values.items() if key not in names}
     final_weight = row.final_weight if is_linear else row.weight
     return TableRow(
-        make_objective(own, field), row.mode, row.weight, final_weight, row.corpora, make_schedule(own, field)
-    )
+        make_objective(own, field), row.mode, row.weight, final_weight, row.corpora, make_schedule(own, field),
+        row.loss_weight,
+    )  # fmt: skip

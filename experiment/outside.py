@@ -72,9 +72,10 @@ def code_flag(learner: Learner, denoisers: Iterable[Denoiser]) -> str:
     return f" --code={shlex.quote(files.pop()) if len(files) == 1 else '...'}" if files else ""
 
 
-def code_digests(section: Mapping[str, Any]) -> dict[str, str]:
-    """Returns "code of NAME" -> the SHA-256 of its file, for each class of the section "code" of a run's config."""
-    return {f"code of {name}": origin["sha256"] for kind in section.values() for name, origin in kind.items()}
+def code_digests(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns "code of objectives.NAME" -> the SHA-256 of its file, for all classes in the "code" of runs' configs."""
+    kinds = [kind for config in configs for kind in config.get("code", {}).items()]
+    return {f"code of {kind}.{name}": origin["sha256"] for kind, of in kinds for name, origin in of.items()}
 
 
 def check_code(section: Any, file: str) -> None:

@@ -22,6 +22,7 @@ class TableRow:
     final_weight: Weight  # equal to `weight` where weights are constant
     corpora: tuple[str, ...] = ()  # the names in data.sources of the corpora that it reads; () for all of them
     schedule: Schedule | None = None  # of the objective's number fields
+    loss_weight: Annotated[float, "(0, inf)"] = 1.0  # of each scored token, relative to those of other denoisers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Mixture:
 
     denoisers: name -> the fields of an objective, with its `weight`, its `mode` token ("" for none) and, where
         schedule is "linear", its `final_weight`. configs/ul2.py is an example. A denoiser that has `corpora`, names in
-        data.sources, reads these corpora alone, as in configs/multitask.py.
+        data.sources, reads these corpora alone, as in configs/multitask.py. All scored tokens have the same weight in
+        the loss, times the `loss_weight` of a denoiser that has one.
     mix_by: what the weights are shares of: "example" (UL2's code, seqio's mixtures) or raw "token", counted in
         the corpus' windows.
     schedule: "constant", or "linear", which has begin_step and end_step. It is a field of the config alone, in which a
@@ -89,7 +91,7 @@ class Mixture:
         return tuple(
             Denoiser(
                 name, f"{table}.{name}", row.objective, row.weight, row.mode, row.final_weight, row.corpora,
-                schedule=row.schedule,
+                schedule=row.schedule, loss_weight=row.loss_weight,
             )
             for name, row in self._drawn.items()
         )  # fmt: skip

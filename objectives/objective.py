@@ -342,11 +342,16 @@ class Denoiser:
     documents: DocumentHandling | None = None  # how windows treat that corpus' documents; None: data.documents
     documents_field: str = "data.documents"  # the config field that decides so, for messages
     schedule: Schedule | None = None  # None: the objective's number fields are constant
+    loss_weight: float = 1.0  # of each of its scored tokens in the loss of training, relative to other denoisers
 
     @property
     def ends(self) -> tuple[Objective, ...]:
         """The objective, and with a schedule the others of `Schedule.ends` before it."""
         return (*self.schedule.ends[:-1], self.objective) if self.schedule else (self.objective,)
+
+    def heldout(self) -> "Denoiser":
+        """The denoiser of evaluations: `Objective.heldout`, at the end of a schedule, with a loss weight of 1."""
+        return dataclasses.replace(self, objective=self.objective.heldout(), schedule=None, loss_weight=1.0)
 
     def at(self, step: int) -> "Denoiser":
         """This denoiser with the objective of batch `step` of the run, and without a schedule."""

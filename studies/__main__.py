@@ -29,6 +29,7 @@ from studies.plan import jobs_of
 from studies.planning import make_plan
 from studies.report import import_report_libraries, write_report
 from studies.results import StudyFolder
+from studies.statistics import MIN_SEEDS
 from studies.study import Budget, check_overrides, load_study, with_changes
 from workdir.trackers import check_trackers
 
@@ -90,7 +91,9 @@ def main() -> None:
     arguments += ["--mixed_code"] * folder.study_file().mixed_code
     results = folder.results(plan, shlex.join(["python", "-m", "train.ablate", *arguments]), overrides)
     print(f"written to {write_report(results, folder.path)}")
-    if any(pair.p is not None for found in analyse(results) for pair in found.pairs.values()):
+    if study.seeds >= MIN_SEEDS and any(
+        pair.p is not None for found in analyse(results) for pair in found.pairs.values()
+    ):
         folder.add_report(study.seeds)
     if stopped:
         raise Stopped("stopped by a signal: run the same command again to continue")

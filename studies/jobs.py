@@ -213,7 +213,7 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
         )
     measured = {name: measure.measure(name, trained) for name, measure in measures.items()}
     environment = _environment() | ({DIGEST_OF_TEXT: text} if text else {}) | digests_of(measures.values())
-    environment |= code_digests(config.get("code", {}))
+    environment |= code_digests(folder.workdir(name).config() for name in stages)
     commands = dict.fromkeys(measure.command(trained.workdir.path, trained) for measure in measures.values())
     outcome = Outcome(
         variant=job.variant,

@@ -120,10 +120,17 @@ def _plan_variant(
         text_digest=corpora.content_digest,
         text_facts=_describe_text(corpora, main.raw_tokens),
         readings=_readings(corpora, main.raw_tokens),
-        warnings=(*_warnings(name, main, corpora), *check_start(*(of_start or (experiment, corpora)))),
+        warnings=(*_warnings(name, main, corpora), *_check_start(where, *(of_start or (experiment, corpora)))),
         validation_digest=validation[0] if validation else "",
-        code=code_digests(code_of(experiment.learner, experiment.denoisers).get("code", {})),
+        code=code_digests(of for one in (*of_start[:1], experiment) for of in [code_of(one.learner, one.denoisers)]),
     )
+
+
+def _check_start(where: str, experiment: Experiment, corpora: Corpora) -> list[str]:
+    try:
+        return check_start(experiment, corpora)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
 
 
 def _validation_digest(run: PlannedRun, where: str) -> str:

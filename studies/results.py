@@ -339,6 +339,10 @@ class StudyFolder:
             )
             if problem := _problem(outcome, job, plan):
                 raise ConfigError(f"{file} is damaged: {problem}: the same command measures the run again")
+            if problem := _trained_otherwise(outcome, job, plan):
+                raise ConfigError(
+                    f"{file} is of another run: {problem}: restore it, or delete the run to train it again"
+                )
         except ConfigError as error:
             return Outcome(**run, state="damaged", reason=str(error))
         return outcome
@@ -395,16 +399,24 @@ def _problem(outcome: Outcome, job: Job, plan: Plan) -> str:
         return "config_digest is not that of the run's config"
     if outcome.state == "complete" and outcome.heldout_digest != plan.heldout_digest_of(job):
         return f"heldout_digest={outcome.heldout_digest} is not {plan.heldout_digest_of(job)}, that of the study"
+    for file, now in plan.file_digests.items():
+        if (measured := outcome.environment.get(file, now)) != now:
+            return f"it was measured with another file than there is now: the {file} was {measured} and is {now}"
+    groups = (outcome.values, outcome.margins, *outcome.floors.values())
+    if not all(math.isfinite(number) for group in groups for number in group.values()):  # NaN says nothing in a table
+        return "it has a number that is not finite"
+    return ""
+
+
+def _trained_otherwise(outcome: Outcome, job: Job, plan: Plan) -> str:
+    """Returns in what text or code the run of an outcome differs from the study's; "" where there is no difference."""
     text = plan.runs[job.variant].text_digest
     trained_on = outcome.environment.get(DIGEST_OF_TEXT, text)
     if text and trained_on != text:
         return f"it was trained on other text (digest {trained_on}) than that of the study ({text})"
-    for file, now in {**plan.file_digests, **plan.runs[job.variant].code}.items():
-        if (measured := outcome.environment.get(file, now)) != now:
-            return f"it was made with another file than there is now: the {file} was {measured} and is {now}"
-    groups = (outcome.values, outcome.margins, *outcome.floors.values())
-    if not all(math.isfinite(number) for group in groups for number in group.values()):  # NaN says nothing in a table
-        return "it has a number that is not finite"
+    for name, now in plan.runs[job.variant].code.items():
+        if (then := outcome.environment.get(name, now)) != now:
+            return f"the {name} has changed since (SHA-256 {then[:12]}, now {now[:12]})"
     return ""
 
 

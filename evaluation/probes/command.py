@@ -85,9 +85,9 @@ def check_probe(probe: Probe, experiment: Experiment) -> None:
     """Raises ConfigError, before anything slow, if the probe does not fit the run or its fields cannot work."""
     if probe.needs_language_model and experiment.learner.language_model(experiment.params_shapes) is None:
         raise not_a_language_model(experiment)
-    probe.check(experiment)
     if probe.sides and not probe.denoisers(experiment):
         raise _does_not_fit(probe, experiment)
+    probe.check(experiment)
 
 
 def answer(probe: Probe, experiment: Experiment, params: Params, corpora: Corpora | None, mesh: Mesh) -> dict[str, Any]:

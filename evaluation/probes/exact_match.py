@@ -102,7 +102,9 @@ class ExactMatch(Probe):
         else:
             fields["order"] = self.order or denoiser.objective.prompting.order
             is_right = _filled_in(model, denoiser, items, fields["order"])
-        groups, answers = np.array([item.group for item in items]), [item.answer.tobytes() for item in items]
+        # As texts: the tokens of an answer may depend on how its prompt ends.
+        answers = [model.experiment.tokenizer.decode(item.answer).strip() for item in items]
+        groups = np.array([item.group for item in items])
         data = model.experiment.data
         least = make_task(data.path).chance if self.path is None and data.source == "gym" else 0.0
         fields |= _share(is_right, answers, least)
@@ -172,7 +174,7 @@ def _filled_in(model: LanguageModel, denoiser: Denoiser, items: list[Item], orde
     return is_right
 
 
-def _share(is_right: np.ndarray, answers: list[bytes], least_chance: float) -> dict[str, Any]:
+def _share(is_right: np.ndarray, answers: list[str], least_chance: float) -> dict[str, Any]:
     """Returns the JSON fields of a share of instances. is_right: bool [n], at least one. answers: theirs."""
     count, share = len(is_right), float(is_right.mean())
     interval = stats.binomtest(int(is_right.sum()), count).proportion_ci(CONFIDENCE, method="wilson")

@@ -55,8 +55,7 @@ class Collator:
         """
         batch = self.place(self.examples(windows), windows, num_rows)
         if self.annealing_steps:
-            steps = np.zeros(num_rows, np.int64) if windows.row_steps is None else windows.row_steps
-            batch |= _future_edges(steps, self.annealing_steps, self.seed)
+            batch |= _future_edges(windows.row_steps, num_rows, self.annealing_steps, self.seed)
         return batch
 
     def place(self, examples: Examples, windows: Windows, num_rows: int) -> Batch:
@@ -66,8 +65,15 @@ class Collator:
             "decoder_only": functools.partial(layout.decoder_only, bidirectional_inputs=self.bidirectional_inputs),
             "encoder_only": layout.encoder_only,
         }
-        place = layouts[self.row_shape.architecture]
-        return place(examples, windows.row_ids, windows.denoiser_ids, num_rows, self.row_shape, self.vocab)
+        where = windows.row_ids, windows.denoiser_ids, num_rows, self.row_shape, self.vocab
+        batch = layouts[self.row_shape.architecture](examples, *where)
+        return self._weighted(batch) if any(denoiser.loss_weight != 1 for denoiser in self.denoisers) else batch
+
+    def _weighted(self, batch: Batch) -> Batch:
+        """The batch with the loss weights of each example times that of its denoiser."""
+        factors = np.array([denoiser.loss_weight for denoiser in self.denoisers], np.float32)[batch["example_source"]]
+        weights = [name for name in batch if name.endswith(("_loss_weights", "_loss_denominators"))]
+        return batch | {name: batch[name] * factors for name in weights}
 
     def examples(self, windows: Windows) -> Examples:
         """Returns the corrupted examples, in the windows' order, before `place` puts them into rows.
@@ -143,12 +149,13 @@ class Collator:
         return examples._replace(inputs=prepend(examples.inputs, modes))
 
 
-def _future_edges(steps: np.ndarray, annealing_steps: int, seed: int) -> Batch:
-    """The batch's fields of the annealing of attention, for rows of the training batches `steps`, int64 [B].
+def _future_edges(steps: np.ndarray | None, num_rows: int, annealing_steps: int, seed: int) -> Batch:
+    """The batch's fields of the annealing of attention, for rows of the training batches `steps`, int64 [B]; None: 0.
 
     Of batch n the share min(n / annealing_steps, 1) of the edges to later tokens is open (DiffuLLaMA, Gong et al. 2025,
     arXiv 2410.17891). The key is the same for all rows of a batch.
     """
+    steps = np.zeros(num_rows, np.int64) if steps is None else steps
     keys = rng.mix64(np.uint64(rng.seed_bits(seed, "future edges")) + rng.GOLDEN * steps.astype(np.uint64))
     return {
         "decoder_future_share": np.minimum(steps / annealing_steps, 1).astype(np.float32),

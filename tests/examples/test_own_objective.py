@@ -200,9 +200,10 @@ def test_the_process_of_a_studys_job_registers_what_its_config_does(folder, corp
     del OBJECTIVES["repeat_text"]
     assert do_job(Job("slow", 0), plan, out) and np.isfinite(out.outcome(Job("slow", 0), plan).values["loss"])
     outcome = out.outcome(Job("slow", 0), plan)
-    assert outcome.environment["code of repeat_text"] == plan.runs["slow"].code["code of repeat_text"]
-    plan.runs["slow"].code["code of repeat_text"] = "ab"  # the file has changed
-    assert "the code of repeat_text was" in out.outcome(Job("slow", 0), plan).reason
+    name = "code of objectives.repeat_text"
+    assert outcome.environment[name] == plan.runs["slow"].code[name]
+    plan.runs["slow"].code[name] = "ab"  # the file has changed
+    assert f"the {name} has changed since" in out.outcome(Job("slow", 0), plan).reason
 
 
 # The leak test: the second copy of a token is predicted from the first one, which an objective must declare.

@@ -37,6 +37,10 @@ def scheduled(rows, *final_weights, begin_step=1, end_step=2, **objective):
 
 ROWS = {"clm": CLM_ROW, "s": PREFIX_LM_ROW}
 INVALID = {
+    "no loss": (
+        config_of({"clm": CLM_ROW | {"loss_weight": 0.0}}),
+        "objective.denoisers.clm.loss_weight=0.0 must be above 0 and finite",
+    ),
     "no mode": (config_of({"clm": {"name": "clm", "weight": 1.0}}), "config field objective.denoisers.clm.mode is mis"),
     "no common architecture": (
         config_of(ROWS | {"unilm": MLM_ROW | {"name": "unilm", "attention": "bidirectional"}}),

@@ -271,3 +271,24 @@ def test_instances_of_a_file_are_encoded_as_the_training_text(cache, tmp_path):
             texts = ["the quick brown fox"] if kind == "one text" else ["the quick brown f", "ox"]
             assert [*prompt, *answer] == np.concatenate(list(map(encode, texts))).tolist() and group == "g"
             assert experiment.tokenizer.decode(answer) == "ox"
+
+
+def test_chance_of_a_file_counts_answers_as_texts(tmp_path, monkeypatch):
+    """The tokens of an answer may begin with the space that ends its prompt."""
+    pytest.importorskip("sentencepiece")
+    from tests.data.test_tokenizer import train_model
+
+    tokenizer = train_model(tmp_path / "t5.model")
+    experiment = make_experiment(small_config("clm", "decoder_only", data__tokenizer=tokenizer))
+    prompts = ("the quick brown ", "the quick brown(", "a lazy dog ")
+    lines = [{"prompt": prompt, "response": "fox"} for prompt in prompts]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    monkeypatch.setattr(exact_match, "_written", lambda *_: np.zeros(3, bool))
+    probe = ExactMatch(path=str(tmp_path / "items.jsonl"))
+    assert len({item.answer.tobytes() for item in probe._items(experiment, None)}) == 2
+    assert probe.measure(types.SimpleNamespace(experiment=experiment), None)["floors"] == {"chance": 1.0}
+
+
+def test_an_objective_that_writes_no_answer_is_refused_in_one_line():
+    with pytest.raises(ConfigError, match=r"^--probe=exact_match .*"):
+        check_probe(ExactMatch(), make_experiment(small_config("deshuffling", "encoder_decoder")))

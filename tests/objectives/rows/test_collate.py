@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from configs.base import denoiser as row_fields
+from configs.base import mixture
 from objectives import Denoiser, SpanCorruption, denoisers_of
 from objectives.algebra.sequences import Sequences
 from objectives.denoising import corrupt_together
@@ -12,8 +14,10 @@ from objectives.objective import InputsTargets, Objective, OutputLengths, RowSha
 from objectives.rows.collate import Collator
 from tests.objectives.helpers import collator as one_collator
 from tests.objectives.helpers import make_collator, random_windows, sequence, vocab
-from tests.table import CASES, objective_of
+from tests.table import CASES, objective_of, small_config, small_experiment
+from tests.table import random_windows as random_windows_of
 
+BERNOULLI = small_config("masked_diffusion:bernoulli", "encoder_only")["objective"]
 UL2 = denoisers_of(objective_of("ul2"), "ul2")
 MODES = ("", "[R]", "[X]")
 OTHERS = ("fim", "reverse", "sft", "classification", "simcse")  # do not join documents
@@ -101,6 +105,7 @@ class Overlong(type(PREFIX_LM)):
     byte_metric = PREFIX_LM.byte_metric
     has_inputs = PREFIX_LM.has_inputs
     most_scored = Objective.most_scored
+    variants = Objective.variants
 
     def corrupt(self, tokens, lengths, keys, vocab, **columns):
         examples: InputsTargets = super().corrupt(tokens, lengths, keys, vocab, **columns)
@@ -149,3 +154,27 @@ def test_positions_in_place_that_are_not_declared_are_one_line():
     windows = random_windows(np.random.default_rng(0), [4])
     with pytest.raises(TypeError, match=r"^Longer.corrupt makes 6 inputs of a window of 4 tokens, and output_lengths"):
         one_collator(longer, "encoder_only")(windows, 1)
+
+
+@pytest.mark.parametrize(("name", "architecture"), [("ul2", "encoder_decoder"), ("hybrid", "decoder_only")])
+def test_the_loss_weight_of_a_denoiser_multiplies_those_of_its_examples_and_changes_nothing_else(name, architecture):
+    experiment = small_experiment(name, architecture)
+    plain, factors = experiment.collate, np.arange(1, len(experiment.denoisers) + 1) / 2
+    rows = (dataclasses.replace(row, loss_weight=n) for row, n in zip(plain.denoisers, factors, strict=True))
+    windows = random_windows_of(experiment, 8, same_keys=False)
+    expected, found = plain(windows, 8), dataclasses.replace(plain, denoisers=tuple(rows))(windows, 8)
+    weights = expected.pop("decoder_loss_weights")
+    np.testing.assert_array_equal(found.pop("decoder_loss_weights"), weights * factors[expected["example_source"]])
+    assert len(np.unique(weights * factors[expected["example_source"]])) == len(factors) + 1
+    for field in expected:
+        np.testing.assert_array_equal(found[field], expected[field], field)
+
+
+def test_the_denominators_of_a_loss_have_its_weight_too():
+    rows = {name: row_fields(mode="", weight=1.0, **BERNOULLI) for name in "ab"}
+    rows["b"]["loss_weight"] = 3.0
+    experiment = small_experiment("masked_diffusion:bernoulli", "encoder_only", objective=mixture(rows))
+    batch = experiment.collate(random_windows_of(experiment, 4, same_keys=False), 4)
+    np.testing.assert_array_equal(batch["encoder_loss_denominators"], np.where(batch["example_source"], 3.0, 1.0))
+    assert len(np.unique(batch["example_source"])) == 2
+    assert all(row.loss_weight == 1.0 for row in experiment.heldout_collate.denoisers)
