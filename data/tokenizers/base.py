@@ -311,7 +311,10 @@ class Tokenizer(abc.ABC):
         return np.concatenate(encoded).astype(np.int32)
 
     def _encode_inside(self, text: str) -> np.ndarray:
-        """Text that continues a text -> int32 [n]: without the space that the model puts before every text."""
+        """Text that continues a text -> int32 [n]: without the space that the model puts before every text.
+
+        A model that puts it after every text (treat_whitespace_as_suffix) keeps it, also before a mask or a sentinel.
+        """
         for before in string.punctuation + string.ascii_letters if self.dummy_bytes else "":
             # The space is before this character, which is no part of the tokens of the text. Unknown ones may be.
             start, ids = self.encode(before), self.encode(before + text)
