@@ -10,7 +10,7 @@ from contract.errors import ConfigError
 from experiment.config import from_mapping
 from experiment.outside import find_objective
 from objectives import OBJECTIVES, Mixture, Objective, Schedule
-from objectives.mixture import MixtureStep, TableRow, Weight
+from objectives.mixture import LossWeight, MixtureStep, TableRow, Weight
 from objectives.objective import Phases, name_later
 
 
@@ -193,7 +193,7 @@ class RowFields:
     weight: Weight
     mode: str
     corpora: tuple[str, ...]
-    loss_weight: float
+    loss_weight: LossWeight
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from contract.ranges import check_ranges
 from objectives.objective import Denoiser, Objective, Schedule
 
 Weight = Annotated[float, "[0, inf)"]  # of a denoiser, relative to the other denoisers
+LossWeight = Annotated[float, "(0, inf)"]  # of each scored token, relative to those of other denoisers
 MixtureStep = Annotated[int, "[0, 2**31)"]
 
 
@@ -22,7 +23,7 @@ class TableRow:
     final_weight: Weight  # equal to `weight` where weights are constant
     corpora: tuple[str, ...] = ()  # the names in data.sources of the corpora that it reads; () for all of them
     schedule: Schedule | None = None  # of the objective's number fields
-    loss_weight: Annotated[float, "(0, inf)"] = 1.0  # of each scored token, relative to those of other denoisers
+    loss_weight: LossWeight = 1.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,7 +36,7 @@ CODE = {
     "huggingface": 2_019,
     "learners": 826,
     "models": 1_660,
-    "objectives": 3_954,
+    "objectives": 3_955,
     "plan": 647,
     "run": 1_376,
     "show": 998,

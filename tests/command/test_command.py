@@ -151,7 +151,7 @@ def test_every_field_of_an_objective_is_described(config):
     described = objective_descriptions(fields)
     missing = {name.rpartition(".")[2] for name, _ in _leaves({"objective": fields}) if name not in described}
     scheduled = {name for name in missing if name.startswith(("schedule", "begin_", "end_", "final_", "phase_"))}
-    assert missing - scheduled <= {"name", "mode", "weight"}
+    assert missing - scheduled <= {"name", "mode", "weight", "loss_weight"}
     if config == "electra":
         assert described["objective.random_token_rate"].startswith("probabilities that a selected token is masked")
 
