@@ -20,6 +20,7 @@ import re
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -390,13 +391,10 @@ def _print_errors_of_orbax_once() -> None:
 
     def is_of_orbax(error: BaseException | None) -> bool:
         text = "".join(traceback.format_exception(error)) if error is not None else ""
-        return orbax in text or "Event loop is closed" in text
+        return any(sign in text for sign in (orbax, "Event loop is closed", "[os_error_code="))  # TensorStore's
 
-    def hook(unraisable: Any) -> None:
-        if not is_of_orbax(unraisable.exc_value):
-            before(unraisable)
-
-    sys.unraisablehook = hook
+    sys.unraisablehook = lambda unraisable: is_of_orbax(unraisable.exc_value) or before(unraisable)
+    warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
     logging.getLogger("absl").addFilter(lambda record: orbax not in record.pathname)
     logging.getLogger("asyncio").addFilter(lambda record: not (record.exc_info and is_of_orbax(record.exc_info[1])))
 

@@ -1,10 +1,12 @@
 """What cannot be written or read ends a command in one line."""
 
+import logging
+
 import jax
 import jax.numpy as jnp
 
 from tests.command.test_program import command
-from workdir.checkpoint import Checkpoints
+from workdir.checkpoint import Checkpoints, _print_errors_of_orbax_once
 
 _FAILING_SAVE = """
 import os, resource, signal
@@ -32,3 +34,12 @@ def test_a_failed_save_is_one_line_within_seconds_and_keeps_the_last_checkpoint(
     state = checkpoints.restore({f"a{i}": shape for i in range(20)})
     assert checkpoints.latest_step() == 1 and all(abs(array[1] - 0.8414710) < 1e-6 for array in state.values())
     checkpoints.close()
+
+
+def test_errors_of_tensorstore_that_nobody_awaits_are_not_printed(caplog):
+    """Their traceback has no line of Orbax. Whether Python prints them depends on the order of the writes."""
+    _print_errors_of_orbax_once()
+    of_save = ValueError("OUT_OF_RANGE: Error writing local file: File too large [os_error_code='27']")
+    for error in (of_save, ValueError("of another library")):
+        logging.getLogger("asyncio").error("Future exception was never retrieved", exc_info=error)
+    assert [record.exc_info[1].args for record in caplog.records] == [("of another library",)]
