@@ -261,9 +261,10 @@ def _likelihoods(
 ) -> list[Likelihood]:
     """Returns the likelihoods of texts from their scores."""
     nats, tokens = scores.nats + scores.unknown_nats, scores.tokens + scores.unknown_tokens
-    are_starts = np.array([pair.is_start and len(pair.continuation) > 0 for pair in pairs], bool)
     # An unknown first token has no bytes, also not that of the space.
-    num_bytes = np.maximum(scores.bytes - model.experiment.tokenizer.dummy_bytes * are_starts, 0)
+    tokenizer = model.experiment.tokenizer
+    with_space = [pair.is_start and pair.continuation[:1].tolist() not in ([], [tokenizer.vocab.unk]) for pair in pairs]
+    num_bytes = scores.bytes - tokenizer.dummy_bytes * np.array(with_space, bool)
     columns = (nats, tokens, num_bytes, scores.is_exact, np.asarray(dropped))
     return [Likelihood(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 

@@ -92,7 +92,7 @@ class VariantPlan:
       warnings: on the split of the corpus, on the warm-up, and on a start whose training text is not known.
       validation_digest: of the text on which a sweep's runs are measured; "" without a sweep.
       shared_by: of fine-tunings without pre-training, the variants that have them.
-      code: experiment.outside.code_digests of `main`.
+      code: experiment.outside.code_digests of `start` and `main`.
     """
 
     name: str

@@ -126,7 +126,7 @@ class Outcome:
     code: str = ""
     measured_by: str = ""
     config_digest: str = ""
-    measure_commands: Sequence[str] = ()  # earlier versions have not written them
+    measure_commands: Sequence[str] = ()
 
     @property
     def version(self) -> str:
@@ -154,7 +154,6 @@ class StudyFile:
     runs: dict[str, dict[str, dict[str, Any]]]
     code: str
     mixed_code: bool
-    # Earlier versions have not written these.
     warnings: tuple[str, ...] = ()
     readings: float = 0.0
     reported: tuple[int, ...] = ()
@@ -300,7 +299,7 @@ class StudyFolder:
         file = self.path / "study.json"
         if not file.exists():
             raise ConfigError(f"--out={self.path} is not the folder of a study: run the study without --report first")
-        return _read(StudyFile, file, remedy=remedy, defaults={"warnings": (), "readings": 0.0, "reported": ()})
+        return _read(StudyFile, file, remedy=remedy, optional=("warnings", "readings", "reported"))
 
     def add_report(self, seeds: int) -> None:
         """Records that a report of the study has verdicts, with this number of seeds."""
@@ -334,11 +333,10 @@ class StudyFolder:
                 return Outcome(**run, state="unfinished", reason="the run or its measures are not complete")
             return Outcome(**run, state="missing", reason="the run has not started")
         try:
-            outcome = _read(
-                Outcome, file, remedy="the same command measures the run again", defaults={"measure_commands": ()}
-            )
+            remedy = "the same command measures the run again"
+            outcome = _read(Outcome, file, remedy, optional=("measure_commands",))
             if problem := _problem(outcome, job, plan):
-                raise ConfigError(f"{file} is damaged: {problem}: the same command measures the run again")
+                raise ConfigError(f"{file} is damaged: {problem}: {remedy}")
             if problem := _trained_otherwise(outcome, job, plan):
                 raise ConfigError(
                     f"{file} is of another run: {problem}: restore it, or delete the run to train it again"
@@ -379,9 +377,13 @@ class StudyFolder:
         )
 
 
-def _read(cls: type[T], file: Path, remedy: str, defaults: Mapping[str, Any] | None = None) -> T:
-    """Returns what a study wrote to a JSON file. Raises ConfigError, one line, if it is not of this form."""
-    fields = (defaults or {}) | read_json(file, remedy=remedy)
+def _read(cls: type[T], file: Path, remedy: str, optional: Sequence[str]) -> T:
+    """Returns what a study wrote to a JSON file. Raises ConfigError, one line, if it is not of this form.
+
+    optional: the fields that earlier versions have not written, and that then have their defaults.
+    """
+    defaults = {field.name: field.default for field in dataclasses.fields(cls) if field.name in optional}
+    fields = defaults | read_json(file, remedy=remedy)
     try:
         return from_mapping(cls, fields, "")
     except ConfigError as error:

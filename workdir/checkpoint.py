@@ -391,7 +391,7 @@ def _print_errors_of_orbax_once() -> None:
 
     def is_of_orbax(error: BaseException | None) -> bool:
         text = "".join(traceback.format_exception(error)) if error is not None else ""
-        return any(sign in text for sign in (orbax, "Event loop is closed", "[os_error_code="))  # TensorStore's
+        return any(sign in text for sign in (orbax, "Event loop is closed", "[os_error_code="))  # the last: TensorStore
 
     sys.unraisablehook = lambda unraisable: is_of_orbax(unraisable.exc_value) or before(unraisable)
     warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)

@@ -304,10 +304,12 @@ class Tokenizer(abc.ABC):
         parts = re.split(f"({'|'.join(map(re.escape, longest_first))})", text)  # text and special tokens alternate
         for k in range(0, len(parts) - 1, 2):
             parts[k] = self.without_space_before(parts[k], ids[parts[k + 1]])
-        encoded = [[ids[part]] if k % 2 else self.encode(part) for k, part in enumerate(parts)]
-        for k in range(2, len(parts), 2):
-            if self._is_hole(ids[parts[k - 1]]):
-                encoded[k] = self._encode_inside(parts[k])
+        encoded = [
+            [ids[part]] if k % 2
+            else self._encode_inside(part) if k and self._is_hole(ids[parts[k - 1]])
+            else self.encode(part)
+            for k, part in enumerate(parts)
+        ]  # fmt: skip
         return np.concatenate(encoded).astype(np.int32)
 
     def _encode_inside(self, text: str) -> np.ndarray:

@@ -92,10 +92,10 @@ class Linear(Probe):
             import sklearn  # noqa: F401
         except ImportError:
             raise ConfigError("--probe=linear needs scikit-learn: pip install -e '.[linear]'") from None
-        self._read()
+        _ = self._texts  # whose errors come before anything slow
 
     def measure(self, model, corpora):
-        train, test = self._read()
+        train, test = self._texts
         classes, labels = np.unique(train.labels, return_inverse=True)
         test_labels = np.searchsorted(classes, test.labels)
         draws = {name: _draw(labels, self._count(name, train), self.draws) for name in self.labels}
@@ -137,15 +137,16 @@ class Linear(Probe):
     @property
     def test_texts_in_path(self) -> int:
         """How many texts of `test` are in `path` too, each once."""
-        train, test = self._read()
+        train, test = self._texts
         return len({*train.texts} & {*test.texts})
 
     def _count(self, name: str, train: LabelledTexts) -> int:
         """Returns the number of labelled texts that an entry of `labels` names."""
         return len(train.texts) if name == "all" else int(name)
 
-    def _read(self) -> tuple[LabelledTexts, LabelledTexts]:
-        """Returns the texts of `path` and of `test`. Raises ConfigError for texts that no regression can use."""
+    @functools.cached_property
+    def _texts(self) -> tuple[LabelledTexts, LabelledTexts]:
+        """The texts of `path` and of `test`. Raises ConfigError for texts that no regression can use."""
         assert self.path is not None and self.test is not None  # check
         train, test = read_labelled_texts(self.path, "path"), read_labelled_texts(self.test, "test")
         classes, sizes = np.unique(train.labels, return_counts=True)

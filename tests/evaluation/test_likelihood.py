@@ -179,6 +179,7 @@ def test_a_token_with_characters_of_both_belongs_to_the_continuation(tmp_path):
 def test_bytes_are_those_of_the_text_without_the_tokenizer_s_space(tmp_path):
     pytest.importorskip("sentencepiece")
     from tests.data.test_tokenizer import train_model
+    from tests.data.tiny_tokenizers import sentencepiece
 
     data = {"tokenizer": train_model(tmp_path / "t5.model")}
     text, rest = "the quick brown", " fox jumps over the lazy dog"
@@ -190,6 +191,10 @@ def test_bytes_are_those_of_the_text_without_the_tokenizer_s_space(tmp_path):
         assert [found.bytes for found in continuations(model, pairs)] == [len(text), len(after), 0]
         several = model.experiment.tokenizer.encode(text * 9)
         assert len(several) > 48 and rolling(model, [several])[0].bytes == len(text) * 9
+    words = {"tokenizer": sentencepiece(tmp_path / "words.model", model_type="word", byte_fallback=False)}
+    model = language_model("clm", "decoder_only", data=words)  # an unknown word has no bytes, nor the space before it
+    pair = functools.partial(encode_pair, model.experiment, model.experiment.denoisers[0])
+    assert [found.bytes for found in continuations(model, [pair("", "zzz"), pair("", "zzz fox")])] == [0, 4]
     mlm = language_model("mlm", "encoder_only", data=data)
     pair = functools.partial(encode_pair, mlm.experiment, mlm.experiment.denoisers[0])
     assert [found.bytes for found in pseudo(mlm, [pair("", text), pair(text, rest)])] == [len(text), len(rest)]

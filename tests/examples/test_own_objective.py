@@ -15,6 +15,7 @@ import pytest
 
 import cloze
 from command.flags import execute_file
+from configs.studies.base import stage, variant
 from contract.errors import ConfigError
 from evaluation.__main__ import main as evaluate
 from experiment.experiment import make_experiment
@@ -194,6 +195,10 @@ def test_the_process_of_a_studys_job_registers_what_its_config_does(folder, corp
     monkeypatch.syspath_prepend(folder)
     study, out = small_study(corpus, config=str(folder / "config.py"), seeds=1), StudyFolder(tmp_path / "study")
     plan = make_plan(study, {})
+    begun = variant(start=stage(str(folder / "config.py"), 0.5))  # whose start alone has code from outside
+    names = {"slow": variant(config="configs/clm.py"), "fast": begun}
+    of_start = make_plan(small_study(corpus, config="configs/clm.py", baseline="slow", variants=names), {})
+    assert [of_start.runs[name].code.keys() for name in names] == [set(), {"code of objectives.repeat_text"}]
     out.begin(plan, {}, mixed_code=False)
     for name in ("repeat_text", "config_config"):  # as in a new process
         sys.modules.pop(name)

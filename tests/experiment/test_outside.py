@@ -10,7 +10,7 @@ import pytest
 
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
-from experiment.outside import check_code, code_flag, code_of, find_objective
+from experiment.outside import check_code, code_digests, code_flag, code_of, find_objective
 from learners import LEARNERS
 from learners.learner import TokenPredictionLearner
 from objectives import CLM, OBJECTIVES, PrefixLM
@@ -74,6 +74,11 @@ def test_a_row_of_a_mixture_and_a_learner_are_recorded(register):
     ):
         check_code(found, "config.json")
     LEARNERS["scaled"] = learner
+
+
+def test_the_digests_of_an_objective_and_a_learner_of_one_name_are_two():
+    code = {"objectives": {"mine": {"file": "a", "sha256": "1"}}, "learners": {"mine": {"file": "b", "sha256": "2"}}}
+    assert code_digests([{"code": code}, {}]) == {"code of objectives.mine": "1", "code of learners.mine": "2"}
 
 
 def test_the_flag_with_which_a_command_reads_a_run(register, monkeypatch):

@@ -15,7 +15,7 @@ import zipfile
 
 import pytest
 
-from configs.studies.base import fine_tuning, heldout_loss, probe, throughput, variant
+from configs.studies.base import fine_tuning, heldout_loss, probe, success_rate, throughput, variant
 from contract.errors import ConfigError, Stopped
 from evaluation import __main__ as evaluate_main
 from studies import jobs, results
@@ -455,16 +455,18 @@ def test_more_seeds_may_be_added(corpus, tmp_path):
 def test_the_report_says_that_another_one_had_verdicts_with_another_number_of_seeds(
     corpus, tmp_path, quick, monkeypatch
 ):
-    study, folder = write_study(tmp_path / "small.py", small_fields(corpus, seeds=4)), StudyFolder(tmp_path / "out")
+    measures = {"loss": heldout_loss(), "solved": success_rate(heldout_loss(), at=2.05)}
+    study = write_study(tmp_path / "small.py", small_fields(corpus, seeds=4, measures=measures))
+    folder = StudyFolder(tmp_path / "out")
     plan = make_plan(load_study(str(study)), {})
     folder.begin(plan, {})
     for job in jobs_of(plan):
-        folder.write(job, outcome_of(job, plan, values={"loss": 2.0 + 0.1 * job.seed}))
+        folder.write(job, outcome_of(job, plan, values=dict.fromkeys(measures, 2.0 + 0.1 * job.seed)))
     said = "A report with verdicts was also written with"
     for seeds, others in ((2, ""), (3, ""), (3, ""), (4, f"{said} 3 seeds"), (3, f"{said} 4 seeds")):
         run_command(monkeypatch, study, folder.path, "--report", f"--seeds={seeds}")
         page = (folder.path / "report.md").read_text()
-        assert others in page and (said in page) == bool(others)  # two seeds have no test
+        assert others in page and (said in page) == bool(others)  # means of two seeds have no test
     folder.begin(plan, {})
     assert folder.study_file().reported == (3, 4)
 

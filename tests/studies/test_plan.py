@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import shlex
+from unittest import mock
 
 import pytest
 
@@ -257,6 +258,12 @@ def test_a_start_whose_training_text_is_not_known_is_said(corpus, tmp_path):
     }
     plan = make_plan(small_study(corpus, variants=variants, baseline="clm", budget=raw_tokens(3840)), {})
     assert note not in plan.variants["clm"].warnings and plan.warnings[-1] == note
+
+
+def test_a_start_that_read_heldout_text_is_refused_with_the_name_of_the_variant(corpus, monkeypatch):
+    monkeypatch.setattr("studies.planning.check_start", mock.Mock(side_effect=ConfigError("3 documents")))
+    with pytest.raises(ConfigError, match=r"^variant \w+: 3 documents$"):
+        make_plan(small_study(corpus), {})
 
 
 @pytest.mark.parametrize(
