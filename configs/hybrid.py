@@ -9,9 +9,10 @@ before is read. The model continues text as a causal language model, and fills i
 Sizes: those of configs/clm.py. Variants, by the share of causal rows: causal_focus 15/16, even 1/2 (default),
 masked_focus 1/16, and the two ends clm and mntp.
 
-Deviation from GPT-BERT: all scored tokens weigh the same, and a masked row has 15% of them, so in causal_focus, even
-and masked_focus masked rows are 1%, 13% and 69% of the loss. The authors' code averages the rows of each kind, so
-there the shares of the rows are those of the loss, as with --config.objective.denoisers.mntp.loss_weight=6.667.
+A masked row has 15% of the scored tokens of a causal row, each with 1/0.15 of the weight (loss_weight), so the shares
+of the rows are those of the loss, as in the authors' code, which averages the rows of each kind. With another mask_rate
+set --config.objective.denoisers.mntp.loss_weight to 1/mask_rate. Deviations from that code: objectives/mntp.py; a mask
+rate that falls from 30% to 15% is a schedule (docs/objectives.md).
 """
 
 from ml_collections import ConfigDict
@@ -25,7 +26,8 @@ VARIANTS = {
     name: base.mixture(
         {
             "clm": denoiser(mode="", weight=share, name="clm"),
-            "mntp": denoiser(mode="", weight=1 - share, loss_weight=1.0, **MNTP),
+            # The two ends are the objectives alone, whose tokens have the weight 1.
+            "mntp": denoiser(mode="", weight=1 - share, loss_weight=1 / 0.15 if 0 < share < 1 else 1.0, **MNTP),
         }
     )
     for name, share in _CAUSAL_SHARES.items()

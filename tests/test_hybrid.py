@@ -87,6 +87,13 @@ def test_logits_of_a_causal_row_do_not_depend_on_later_tokens_of_it_or_on_other_
     np.testing.assert_array_equal(before[causal], others[causal])
 
 
+def test_the_shares_of_the_rows_are_those_of_the_loss(hybrid):
+    """All tokens of a causal row of 40 are scored, and 6 of a masked one. As in GPT-BERT, rows have the same weight."""
+    weights = hybrid.collate(random_windows(hybrid, 8, same_keys=False), 8)["decoder_loss_weights"]
+    assert np.count_nonzero(weights, axis=1).tolist() == [40, 6] * 4
+    np.testing.assert_allclose(weights.sum(axis=1), 40, rtol=1e-6)
+
+
 @pytest.mark.parametrize(("end", "alone"), [("clm", {"name": "clm"}), ("mntp", MNTP)])
 def test_the_ends_are_the_objectives_alone_bit_for_bit(end, alone):
     fields = small_config("hybrid", "decoder_only")

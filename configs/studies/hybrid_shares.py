@@ -5,7 +5,8 @@
         --seeds=3 --budget_unit=flops --budget=2.2843e12
 
 One decoder of 0.35M parameters reads English (configs/studies/english.py, which names the files that it needs): rows of
-CLM, and rows in both directions with 15% of the tokens masked (MNTP), at five shares of causal rows.
+CLM, and rows in both directions with 15% of the tokens masked (MNTP), at five shares of causal rows. As in GPT-BERT,
+the shares of the rows are those of the loss.
 
   next_token      held-out loss of CLM, of every variant
   masked          held-out loss of the masked tokens, of every variant

@@ -159,10 +159,17 @@ def test_positions_in_place_that_are_not_declared_are_one_line():
 @pytest.mark.parametrize(("name", "architecture"), [("ul2", "encoder_decoder"), ("hybrid", "decoder_only")])
 def test_the_loss_weight_of_a_denoiser_multiplies_those_of_its_examples_and_changes_nothing_else(name, architecture):
     experiment = small_experiment(name, architecture)
-    plain, factors = experiment.collate, np.arange(1, len(experiment.denoisers) + 1) / 2
-    rows = (dataclasses.replace(row, loss_weight=n) for row, n in zip(plain.denoisers, factors, strict=True))
+    factors = np.arange(1, len(experiment.denoisers) + 1) / 2
     windows = random_windows_of(experiment, 8, same_keys=False)
-    expected, found = plain(windows, 8), dataclasses.replace(plain, denoisers=tuple(rows))(windows, 8)
+    expected, found = (
+        dataclasses.replace(experiment.collate, denoisers=rows)(windows, 8)
+        for rows in (
+            tuple(dataclasses.replace(row, loss_weight=1.0) for row in experiment.denoisers),
+            tuple(
+                dataclasses.replace(row, loss_weight=n) for row, n in zip(experiment.denoisers, factors, strict=True)
+            ),
+        )
+    )
     weights = expected.pop("decoder_loss_weights")
     np.testing.assert_array_equal(found.pop("decoder_loss_weights"), weights * factors[expected["example_source"]])
     assert len(np.unique(weights * factors[expected["example_source"]])) == len(factors) + 1
