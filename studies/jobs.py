@@ -22,7 +22,7 @@ from experiment.outside import code_digests
 from studies.dry_run import clock
 from studies.measures import TOTALS, FineTuning, Measure, Measured, Trained, digests_of
 from studies.plan import VALIDATION, Job, Plan, PlannedRun, VariantPlan, sweep_jobs, with_fields
-from studies.results import DIGEST_OF_TEXT, Curve, Outcome, StudyFolder, digest_of, source_files
+from studies.results import Curve, Outcome, StudyFolder, digest_of, source_files
 from train.loop import train_and_evaluate
 from train.recorder import DivergedError
 
@@ -200,19 +200,20 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     start = folder.workdir(f"{job.name}-start") if variant.start is not None else None
     trained = Trained(folder.workdir(job.name), start, fine_tunings)
     config = trained.workdir.config() if variant.main is not None else {}
-    heldout, text = (config.get("corpus", {}).get(name, "") for name in ("heldout", "fingerprint"))
+    heldout = config.get("corpus", {}).get("heldout", "")
     if heldout != plan.heldout_digest_of(job):  # the corpus has changed since
         raise ConfigError(
             f"{trained.workdir} held out text with the digest {heldout}, and the study's has "
             f"{plan.heldout_digest_of(job)}: restore the corpus, or delete the run to train it again"
         )
-    if text != variant.text_digest:
-        raise ConfigError(
-            f"{trained.workdir} was trained on other text than the study's: restore the corpus, or delete the run to "
-            "train it again"
-        )
+    for name, (run, _) in stages.items():
+        if folder.workdir(name).config()["corpus"]["fingerprint"] != run.text_digest:
+            raise ConfigError(
+                f"{folder.workdir(name)} was trained on other text than the study's: restore the corpus, or delete the "
+                "run to train it again"
+            )
     measured = {name: measure.measure(name, trained) for name, measure in measures.items()}
-    environment = _environment() | ({DIGEST_OF_TEXT: text} if text else {}) | digests_of(measures.values())
+    environment = _environment() | variant.text_digests | digests_of(measures.values())
     environment |= code_digests(folder.workdir(name).config() for name in stages)
     commands = dict.fromkeys(measure.command(trained.workdir.path, trained) for measure in measures.values())
     outcome = Outcome(

@@ -55,12 +55,14 @@ class PlannedRun:
       fields: the resolved config of seed 0.
       raw_tokens: that it reads, counted; of a fine-tuning 0.
       flops: model FLOPs of its training.
+      text_digest: of its corpora, both sides of their splits; "" where they were not opened, as on a board.
     """
 
     config: str
     fields: dict[str, Any]
     raw_tokens: int
     flops: float
+    text_digest: str = ""
 
     @property
     def steps(self) -> int:
@@ -86,7 +88,6 @@ class VariantPlan:
       sweep: field -> values; the field has the first of them in `main`.
       num_params: parameters that `main` trains.
       heldout_digest: of the test text, which the study reports; "" without pre-training.
-      text_digest: of the corpora of `main`, both sides of their splits; "" without pre-training.
       text_facts: documents and tokens of both sides of the split, for people; "" without pre-training.
       readings: how often `main` reads its training text; 0 of several corpora.
       warnings: on the split of the corpus, on the warm-up, and on a start whose training text is not known.
@@ -102,7 +103,6 @@ class VariantPlan:
     sweep: dict[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     num_params: int = 0
     heldout_digest: str = ""
-    text_digest: str = ""
     text_facts: str = ""
     readings: float = 0.0
     warnings: tuple[str, ...] = ()
@@ -114,6 +114,13 @@ class VariantPlan:
         """The first measure with the same fine-tuning, whose run `measure` shares."""
         run = self.fine_tunings[measure]
         return next(name for name, other in self.fine_tunings.items() if other == run)
+
+    @property
+    def text_digests(self) -> dict[str, str]:
+        """ "digest of the text", with the stage unless it is `main` -> text_digest of its run, as in outcomes."""
+        stages = {"": self.main, " of the start": self.start}
+        stages |= {f" of {measure}": run for measure, run in self.fine_tunings.items()}
+        return {f"digest of the text{stage}": run.text_digest for stage, run in stages.items() if run is not None}
 
     @property
     def distinct_fine_tunings(self) -> list[PlannedRun]:

@@ -117,7 +117,6 @@ def _plan_variant(
         sweep={field: tuple(values) for field, values in variant.sweep.items()},
         num_params=experiment.num_params,
         heldout_digest=corpora.heldout_digest,
-        text_digest=corpora.content_digest,
         text_facts=_describe_text(corpora, main.raw_tokens),
         readings=_readings(corpora, main.raw_tokens),
         warnings=(*_warnings(name, main, corpora), *_check_start(where, *(of_start or (experiment, corpora)))),
@@ -136,13 +135,17 @@ def _check_start(where: str, experiment: Experiment, corpora: Corpora) -> list[s
 def _validation_digest(run: PlannedRun, where: str) -> str:
     """Returns the digest of the validation text of a sweep's run. Raises ConfigError if it cannot be read."""
     try:
-        experiment = make_experiment(with_fields(run.fields, VALIDATION))
-        corpora = open_corpora(experiment)
-        experiment.batches(corpora.train_documents)
-        experiment.heldout(corpora.heldout_documents)
+        return _open(make_experiment(with_fields(run.fields, VALIDATION))).heldout_digest
     except ConfigError as error:
         raise ConfigError(f"{where}: its sweep needs validation text (data.heldout): {error}") from error
-    return corpora.heldout_digest
+
+
+def _open(experiment: Experiment) -> Corpora:
+    """Returns the corpora of a run. Raises ConfigError where it cannot train or be evaluated on them."""
+    corpora = open_corpora(experiment)
+    experiment.batches(corpora.train_documents)
+    experiment.heldout(corpora.heldout_documents)
+    return corpora
 
 
 def _same_model(config: str) -> dict[str, Any]:
@@ -188,7 +191,7 @@ def _budgeted(
     defaults = {"eval_every": every, "checkpoint_every": every, "log_every": max(steps // _LINES, 1)}
     changes |= {f"train.{name}": value for name, value in defaults.items() if f"train.{name}" not in overrides}
     fields = with_fields(fields, changes)
-    run = PlannedRun(config=config, fields=fields, raw_tokens=raw_tokens[0], flops=steps * step_flops)
+    run = PlannedRun(config, fields, raw_tokens[0], steps * step_flops, corpora.content_digest)
     return run, _experiment(fields, where), corpora
 
 
@@ -258,8 +261,8 @@ def _fine_tuning(measure: FineTuning, trained: Experiment, where: str) -> Planne
     experiment = _experiment(fields, where)
     check_same_transformer(where, trained, experiment)
     measure.check_metric(experiment)
-    flops = experiment.train.steps * experiment.train_step_flops
-    return PlannedRun(config=measure.config, fields=fields, raw_tokens=0, flops=flops)
+    flops, text_digest = experiment.train.steps * experiment.train_step_flops, _open(experiment).content_digest
+    return PlannedRun(config=measure.config, fields=fields, raw_tokens=0, flops=flops, text_digest=text_digest)
 
 
 def _experiment(fields: Mapping[str, Any], where: str) -> Experiment:

@@ -65,9 +65,6 @@ def archive_of(files: Mapping[str, bytes]) -> bytes:
     return archive.getvalue()
 
 
-DIGEST_OF_TEXT = "digest of the text"  # in Outcome.environment, which earlier versions have not written
-
-
 @dataclasses.dataclass(frozen=True)
 class Curve:
     """The held-out loss of a run over its training, one entry for each evaluation."""
@@ -412,10 +409,9 @@ def _problem(outcome: Outcome, job: Job, plan: Plan) -> str:
 
 def _trained_otherwise(outcome: Outcome, job: Job, plan: Plan) -> str:
     """Returns in what text or code the run of an outcome differs from the study's; "" where there is no difference."""
-    text = plan.runs[job.variant].text_digest
-    trained_on = outcome.environment.get(DIGEST_OF_TEXT, text)
-    if text and trained_on != text:
-        return f"it was trained on other text (digest {trained_on}) than that of the study ({text})"
+    for name, now in plan.runs[job.variant].text_digests.items():
+        if now and (then := outcome.environment.get(name, now)) != now:
+            return f"it was trained on other text than that of the study: the {name} was {then} and is {now}"
     for name, now in plan.runs[job.variant].code.items():
         if (then := outcome.environment.get(name, now)) != now:
             return f"the {name} has changed since (SHA-256 {then[:12]}, now {now[:12]})"

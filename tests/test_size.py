@@ -40,7 +40,7 @@ CODE = {
     "plan": 647,
     "run": 1_376,
     "show": 998,
-    "studies": 3_234,
+    "studies": 3_238,
     "train": 1_048,
     "workdir": 862,
 }

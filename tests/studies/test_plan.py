@@ -327,10 +327,15 @@ def test_overrides_of_the_command_line_are_for_all_runs(corpus):
         make_plan(small_study(corpus, variants=variants), {"optimizer.learning_rate": "1e-4"})
 
 
+def labelled(corpus):
+    """The overrides of a fine-tuning on labelled texts of two classes."""
+    text = on(corpus) | {"data.source": "jsonl", "data.path": str(corpus / "labelled.jsonl")}
+    return text | {"objective.classes": ("a", "b"), "train.steps": 3, "optimizer.warmup_steps": 1}
+
+
 def fine_tuned(corpus, **changes):
     """A study with two fine-tuned measures that share a run."""
-    labelled = on(corpus) | {"data.source": "jsonl", "data.path": str(corpus / "labelled.jsonl")}
-    overrides = labelled | {"objective.classes": ("a", "b"), "train.steps": 3, "optimizer.warmup_steps": 1}
+    overrides = labelled(corpus)
     measures = {
         "loss": heldout_loss(),
         "accuracy": fine_tuning("accuracy", overrides=overrides),
@@ -346,6 +351,24 @@ def test_fine_tuning_has_the_runs_model_vocabulary_and_split(corpus):
     fields = slow.fine_tunings["accuracy"].fields
     assert fields["model"]["architecture"] == "decoder_only" and fields["model"]["d_model"] == 16
     assert fields["train"]["steps"] == 3 and fields["data"]["source"] == "jsonl"
+
+
+def test_the_plan_opens_the_labelled_texts_of_a_fine_tuning(corpus, tmp_path):
+    """Before, a missing file or class was found when the first run had been trained."""
+    plan = make_plan(fine_tuned(corpus), {})
+    digests = plan.variants["slow"].text_digests
+    assert list(digests) == [f"digest of the text{stage}" for stage in ("", " of accuracy", " of f1")]
+    text, accuracy, f1 = digests.values()
+    assert accuracy == f1 != text and plan.scratch["no_pretraining"].text_digests == {
+        name: accuracy for name in digests if name.endswith((" accuracy", " f1"))
+    }
+    for changes, message in (
+        ({"data.path": str(tmp_path / "none.jsonl")}, r"none\.jsonl"),
+        ({"objective.classes": ("a", "c")}, r"objective\.classes contains 'c'"),
+    ):
+        measures = {"loss": heldout_loss(), "accuracy": fine_tuning(overrides=labelled(corpus) | changes)}
+        with pytest.raises(ConfigError, match=f"^variant slow: measure accuracy does not fit: .*{message}"):
+            make_plan(fine_tuned(corpus, measures=measures), {})
 
 
 def test_workers_share_the_jobs_and_each_job_has_one_worker(corpus):
