@@ -41,8 +41,8 @@ class MLM(Objective):
 
     Deviations: every window has new masks, and random ids are ordinary tokens, as in RoBERTa; BERT draws masks once,
     and random ids from the whole vocabulary. RoBERTa may select <s> and </s>. N-grams are drawn as
-    `choose_ngrams` describes. SpanBERT shows all tokens of a span in the same way, cuts the last word of the last span
-    to fit the count, and adds a span-boundary loss, which is not implemented.
+    `choose_ngrams` describes. SpanBERT shows all tokens of a span in the same way, rounds the count up, cuts the last
+    word of the last span to fit it, and adds a span-boundary loss, which is not implemented.
     """
 
     mask_rate: Annotated[float, "(0, 1)"]
