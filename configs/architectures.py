@@ -5,7 +5,7 @@ the tokenizer sets the size of the vocabulary, and config.data the number of lea
 another way, set model.architecture after it.
 
 GELU is that of the authors' code: the tanh formula in google-research/bert, google-research/electra, GPT-2 and T5; the
-exact one in fairseq (RoBERTa, BART). Hugging Face's BERT and ELECTRA have the exact one.
+exact one in fairseq (RoBERTa, BART) and in microsoft/MASS. Hugging Face's BERT and ELECTRA have the exact one.
 
 | shape | parameters | with a vocabulary of |
 |---|---|---|
@@ -146,10 +146,14 @@ BART = {
     "large": _BART | _size(num_layers=12, d_model=1024, num_heads=16, d_ff=4096),
 }
 
-# 6 layers in each stack, as XLM's (facebookresearch/XLM).
-MASS = {"base": _BART | _size(num_layers=6, d_model=1024, num_heads=8, d_ff=4096) | dict(mlp="gelu")}
+# 6 layers in each stack, as in the authors' code (microsoft/MASS, MASS-unsupNMT), which is XLM's. Deviations: both
+# stacks have one table of tokens, where theirs have one each, and initial values are N(0, 0.02), where theirs are
+# PyTorch's, and N(0, 1 / d_model) in tables.
+MASS = {"base": _BART | _size(num_layers=6, d_model=1024, num_heads=8, d_ff=4096) | dict(norm_epsilon=1e-12)}
 
-# Pre-norm stacks. The positions of the paper are sinusoidal; learned ones are nearest of those here.
+# Pre-norm stacks. The positions of the paper are sinusoidal; learned ones are nearest of those here. Further deviations
+# from google-research/pegasus, whose initial values are Glorot's: its attention has no biases, embeddings are
+# multiplied by sqrt(d_model) and drawn from N(0, 1 / d_model), and all positions of a row share one dropout mask.
 _PEGASUS = _BART | dict(norm_position="pre", norm_epsilon=1e-6, embedding_norm=False, mlp="relu")
 PEGASUS = {
     "base": _PEGASUS | _size(num_layers=12, d_model=768, num_heads=12, d_ff=3072),

@@ -11,7 +11,9 @@ Sizes: tiny (default), small, base, large (the reference's). Variants, by object
 config.model is the discriminator. The generator has the same depth, and objective.generator_size times the width. The
 reported loss is the generator's, which is not comparable with the loss of an MLM of the discriminator's size.
 metrics.jsonl has the discriminator's metrics too. Deviations: Adam corrects the bias of its moments; the reference does
-not. DeBERTaV3 shares tokens so; here tables of positions and types follow the same rule, and all else is ELECTRA's.
+not. DeBERTaV3 shares the tables of tokens and of positions so, and here that of types too; all else is ELECTRA's, where
+DeBERTaV3's code shows every selected token as [MASK], weights the discriminator's loss by 10, and has an optimizer for
+each model. Further ones: use_bert_optimizer in configs/recipes.py.
 
 At tiny's learning rate, 2e-3, both models learn. At 4e-3 the generator is better, but the discriminator finds almost no
 replaced token.

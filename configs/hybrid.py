@@ -11,8 +11,9 @@ masked_focus 1/16, and the two ends clm and mntp.
 
 A masked row has 15% of the scored tokens of a causal row, each with 1/0.15 of the weight (loss_weight), so the shares
 of the rows are those of the loss, as in the authors' code, which averages the rows of each kind. With another mask_rate
-set --config.objective.denoisers.mntp.loss_weight to 1/mask_rate. Deviations from that code: objectives/mntp.py; a mask
-rate that falls from 30% to 15% is a schedule (docs/objectives.md).
+set --config.objective.denoisers.mntp.loss_weight to 1/mask_rate. Deviations from that code: objectives/mntp.py; all
+hidden tokens are masks, where it shows a tenth as random tokens and keeps another tenth; a mask rate that falls from
+30% to 15% is a schedule (docs/objectives.md).
 """
 
 from ml_collections import ConfigDict

@@ -3,9 +3,10 @@
     python -m train.main --config=configs/mass.py
     python -m train.main --config=configs/mass.py --config.objective.mask_rate=0.3 --config.data.targets_length=78
 
-Sizes: tiny (default: small BART blocks), base (the paper's 6 + 6 layers of 1024, rows of 256 tokens and rates; the
-paper trains on 3000 tokens a GPU and names neither the number of GPUs of each run nor of its updates, so the batch and
-the steps are choices of this codebase). T5's MASS-style denoiser, with single tokens and full targets, is
+Sizes: tiny (default: small BART blocks), base (the paper's 6 + 6 layers of 1024, optimizer and rates; the paper trains
+on 3000 tokens a GPU and names neither the number of GPUs of each run nor of its updates, so the batch and the steps are
+choices of this codebase; so are rows of 256 tokens, where the authors' code for translation reads sentences of at most
+100, and that for summarization rows of 512). T5's MASS-style denoiser, with single tokens and full targets, is
 configs/iid_denoising.py:iid_15_m_f.
 """
 

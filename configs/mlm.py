@@ -65,7 +65,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         config.train.update(batch_size=256, steps=1_000_000)
         if variant == "roberta":
             config.model.update(architectures.ROBERTA[size])
-            # fairseq, examples/roberta/config/pretraining/base.yaml
+            # fairseq, examples/roberta/config/pretraining/base.yaml, for large too: the paper has 4e-4 and 30,000 there
             config.optimizer.update(learning_rate=5e-4, b2=0.98, clip_norm=0.0)
             config.train.update(batch_size=2048, steps=125_000)
         machines.use_machine(config, size, machines.BERT)

@@ -4,7 +4,8 @@
     python -m train.main --config=configs/prefix_lm.py --config.data.bidirectional_inputs=False
     python -m train.main --config=configs/prefix_lm.py --config.model.architecture=encoder_decoder
 
-Presets: tiny (default), small, base, large, xl, xxl (T5 v1.1's sizes).
+Presets: tiny (default), small, base, large, xl, xxl (T5 v1.1's sizes). T5's inputs and targets are pieces of one
+document; here they may cross the end of one, as in T5's other objectives, unless data.documents="split".
 
 Tiny on two CPU cores: 500 steps, held-out loss 1.891 (standard error 0.045); the corpus's unigram entropy is 3.236.
 """

@@ -38,7 +38,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     if preset not in DIAL:
         config.data.on_unusable = "error"
         config.optimizer.update(learning_rate=1e-5 if preset == "13b" else 2e-5, warmup_steps=36)
-        config.optimizer.update(final_learning_rate_fraction=0.0, b2=0.999, weight_decay=0.0)
+        config.optimizer.update(final_learning_rate_fraction=0.0, b2=0.999, eps=1e-8, weight_decay=0.0)
         config.train.update(batch_size=32, steps=0, epochs=5.0 if preset == "13b" else 3.0)
         machines.use_machine(config, preset, clm.FITS)
     return config

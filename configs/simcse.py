@@ -39,6 +39,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     else:
         config.data.inputs_length = 32
         config.optimizer.update(learning_rate=3e-5 if size == "base" else 1e-5, warmup_steps=0, weight_decay=0.0)
+        config.optimizer.eps = 1e-8  # the default of Hugging Face's Trainer
         config.train.batch_size = 64
         config.train.steps = 15_625  # one epoch of SimCSE's million sentences
         config.train.eval_every = config.train.checkpoint_every = 250

@@ -5,6 +5,10 @@ whose outputs are added to the residual stream: there the standard deviation is 
 number of such additions in a stack without cross-attention (Radford et al. 2019, section 2.3). In an encoder-decoder
 num_layers is that of one stack, and cross-attention's outputs are divided by the same number.
 
+Deviations: google-research's code of BERT, ALBERT and ELECTRA truncates its normal distribution at two standard
+deviations, which leaves 0.88 of the deviation, and ModernBERT's at three. Hugging Face's and fairseq's code does not.
+OpenAI's GPT-2 draws learned positions with a standard deviation of 0.01, and Hugging Face's does not.
+
 Each function returns a jax initializer for the shape of *one* layer. Layers are stacked by a vmap over their
 constructor, so the layer axis is never counted in a fan. Biases are 0 and the scales of norms 1 in all schemes.
 """

@@ -126,7 +126,10 @@ def _update_cache(cached: KeysValues, new: KeysValues, index: Array | int) -> Ke
 
 
 class FinalNorm(Norm):
-    """The norm after the last layer of a pre-norm model, followed by dropout as in T5."""
+    """The norm after the last layer of a pre-norm model, followed by dropout as in T5.
+
+    Deviation: GPT-2 and PEGASUS have no dropout there.
+    """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         super().__init__(config, rngs=rngs)

@@ -35,11 +35,15 @@ class AnyOrder(Objective):
     the bound, estimated from one order of each text. Evaluated under configs/clm.py, a run's `bits_per_byte` is from
     left to right.
 
-    Deviations: sigma-GPT draws whether a whole batch is shuffled, here each text has a draw. XLNet has two streams of
-    attention: one reads the tokens, and the queries of the other know the place of the target alone. Here each position
-    reads the token before the target in the order and knows both places, as in sigma-GPT, so one stream of n positions
-    does both. XLNet's inputs see each other in their order alone, as here (data.bidirectional_inputs=False). Its
-    memory of the segment before is not here.
+    Deviations: sigma-GPT draws whether a whole batch is shuffled, here each text has a draw. Its code reads the first
+    token of the order and does not predict it; here it is predicted from the start token. Both places are rows of one
+    table there, in half of the width each.
+
+    XLNet has two streams of attention: one reads the tokens, and the queries of the other know the place of the target
+    alone. Here each position reads the token before the target in the order and knows both places, as in sigma-GPT, so
+    one stream of n positions does both. In XLNet's code the tokens that are not predicted see each other in both
+    directions, here in their order alone (data.bidirectional_inputs=False); and the predicted ones are runs of one to
+    five words, here single tokens. Its memory of the segment before is not here.
     """
 
     shuffled_share: Annotated[float, "[0, 1]"]

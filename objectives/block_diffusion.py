@@ -38,7 +38,8 @@ class BlockDiffusion(InPlace):
     Every token of the window may be hidden, EOS too, since a causal language model predicts EOS too.
 
     Deviations: BD3-LM hides each token with a probability t, with the weight 1 / t, and searches for bounds of t that
-    lower the variance of the loss; the exact number k has none of this variance, and k covers 1..m.
+    lower the variance of the loss; the exact number k has none of this variance, and k covers 1..m. There [MASK] has
+    probability 0, and evaluations may leave out the first token of a text, its BOS; here it is no exception.
     """
 
     block_length: Annotated[int, "[1, 2**24]"]

@@ -18,7 +18,10 @@ class FutureSummary(CLM):
     horizon: of "bag", in tokens. The papers: 12 and 100. "order" looks to the end of the segment.
     loss_weight: relative to the mean loss of the next token. The papers: 1.
 
-    Both stop at the end of the document where data.documents is "pack" or "split".
+    Both stop at the end of the row, and at the end of the document where data.documents is "pack" or "split".
+
+    Deviations: TOP's code reads as many tokens after the row as its window has, and goes on across documents. It keeps
+    the window's length minus the distance in float16, which with 4,096 makes the next two tokens equal.
     """
 
     summary: Literal["order", "bag"]

@@ -55,6 +55,9 @@ class GLM(Objective):
       the first. The paper's are [END] and [START]. Its [CLS] before the text is the decoder's start token here.
     - All blanks have one [MASK]; the authors' released models have others for sentences and for documents.
     - The paper does not cut the last span, and restricts spans to documents: set data.documents="split" for the latter.
+    - The authors' code draws the place of each span by itself, and sorts them: a single token between two spans is then
+      half as frequent. It draws the length of a "document" blank once for a batch, and has no [END] after a blank at
+      the end of a text.
     """
 
     blanks: Literal["spans", "sentences", "document"]

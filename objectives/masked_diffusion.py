@@ -42,7 +42,10 @@ class MaskedDiffusion(InPlace):
 
     Every token of the window may be hidden, EOS too, since a causal language model predicts EOS too.
 
-    Deviation: MD4 bounds p away from 1 too, and adds a reconstruction term for the least p.
+    Deviations: MD4 bounds p away from 1 too, and adds a reconstruction term for the least p. In MD4 and MDLM (Sahoo et
+    al.) [MASK] has probability 0; here, as in LLaDA, the model has to learn that it is never a target. LLaDA cuts 1% of
+    its texts to a random length. DiffuLLaMA's code divides the weighted loss by the number of hidden tokens, which is
+    about half of n, so its loss is about twice this one in large batches.
     """
 
     alignment: Literal["same", "next"]
@@ -117,7 +120,9 @@ class ResponseDiffusion(MaskedDiffusion):
 
     An example is a whole document, never cut.
 
-    Deviation: LLaDA pads the responses of a batch to one length with EOS, which it hides and counts too.
+    Deviations: LLaDA pads the responses of a batch to one length with EOS, which it hides and counts too. It divides
+    the loss of each response by the response's own length, so that all responses weigh the same; here all tokens do, as
+    in objectives/sft.py.
     """
 
     documents: ClassVar = ("whole",)

@@ -29,9 +29,11 @@ class MASS(Objective):
     ends inputs and targets, as it does in T5's objectives.
 
     Deviations: the decoder reads its start token before the fragment, where the authors' code reads the token before
-    the fragment, which the encoder reads too. Their code for translation puts a fifth of the fragments at the beginning
-    of the text, and a fifth at its end. Their targets have no EOS, and a tenth of the
-    tokens that the decoder reads is masked, and another tenth random.
+    the fragment, which the encoder reads too. Their targets have no EOS. Their code for translation puts a fifth of the
+    fragments at the beginning of the text, and a fifth at its end, and its decoder does not attend to the encoder's
+    states at [MASK]; with pairs of sentences (MASS-supNMT) the encoder does not either, and a tenth of the tokens that
+    the decoder reads is masked, and another tenth random. Their code for summarization has a fragment in each 64
+    tokens.
     """
 
     mask_rate: Annotated[float, "(0, 1]"]

@@ -39,10 +39,11 @@ class MLM(Objective):
 
     In a text without ordinary tokens nothing is selected or scored.
 
-    Deviations: every window has new masks, and random ids are ordinary tokens, as in RoBERTa; BERT draws masks once,
-    and random ids from the whole vocabulary. RoBERTa may select <s> and </s>. N-grams are drawn as
-    `choose_ngrams` describes. SpanBERT shows all tokens of a span in the same way, cuts the last word of the last span
-    to fit the count, and adds a span-boundary loss, which is not implemented.
+    Deviations: every window has new masks, may contain several documents, and random ids are ordinary tokens, as in
+    RoBERTa; BERT draws masks once, from texts of one document (data.documents="split"), and random ids from the whole
+    vocabulary. RoBERTa may select <s> and </s>. N-grams are drawn as `choose_ngrams` describes. SpanBERT shows all
+    tokens of a span in the same way, rounds the count up, cuts the last word of the last span to fit it, and adds a
+    span-boundary loss, which is not implemented.
     """
 
     mask_rate: Annotated[float, "(0, 1)"]

@@ -22,7 +22,8 @@ class MNTP(InPlace):
 
     Deviations from GPT-BERT: the number of hidden tokens is rounded, not drawn, and each token is hidden by itself; the
     authors' code hides one to three tokens together, which are masked, random or kept together, and prefers those that
-    were hidden less often.
+    were hidden less often. The code of llm2vec selects each token with the rate as its probability, so their number
+    varies.
     """
 
     mask_rate: Annotated[float, "(0, 1)"]

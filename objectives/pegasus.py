@@ -39,7 +39,7 @@ class PEGASUS(Objective):
     Deviations: the paper cuts targets at 256 tokens; `most_hidden` keeps them within the row instead. PEGASUS LARGE has
     a ratio of .45, of which a fifth of the sentences stay in the inputs, and noise in its scores. [MASK] is the paper's
     [MASK1]; masked words, its [MASK2], are not implemented, as its final models have none. The authors' code ignores
-    stop words.
+    stop words, and of equal sentences takes the last one.
     """
 
     select: Literal["principal", "random", "lead"]

@@ -18,8 +18,10 @@ class SimCSE(MLM):
     temperature: divides the cosine similarities. SimCSE: 0.05.
     mlm_weight: weight of MLM's loss relative to the contrastive loss. 0: no token is masked. SimCSE's option: 0.1.
 
-    The other fields are MLM's. The contrastive pair always encodes the unmasked text; MLM's loss takes a third forward
-    pass over the masked text, as in SimCSE.
+    The other fields are MLM's. The contrastive pair always encodes the unmasked text; MLM's loss takes a further
+    forward pass over the masked text.
+
+    Deviation: SimCSE masks both copies of a text, each with masks of its own, and selects each token by itself.
     """
 
     temperature: Annotated[float, "(0, inf)"]

@@ -33,7 +33,8 @@ class UniLM(MLM):
     of patterns have the same fields.
 
     Deviations: S1 and S2 are parts of a window, where UniLM packs sentences. UniLM's sentence types, which identify the
-    pattern, and its next sentence prediction with the bidirectional pattern are not implemented.
+    pattern, and its next sentence prediction with the bidirectional pattern are not implemented. No [SEP] is masked;
+    the authors' code for fine-tuning may mask the last one, from which the model learns where S2 ends.
     """
 
     attention: AttentionPattern

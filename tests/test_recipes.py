@@ -7,6 +7,7 @@ import pytest
 
 from experiment.experiment import make_experiment
 from experiment.optimizer import decay_mask
+from experiment.schedules import make_schedule
 from models.parameters import leaf_name
 from tests.table import presets_of
 
@@ -105,3 +106,37 @@ def test_a_variant_replaces_the_masks_of_todays_encoders():
     config = config_of("mlm", "ettin_17m,span")
     assert config.objective.mask_rate == 0.15 and config.objective.mask_unit == "word"
     assert "schedule" not in config.objective and config.model.global_every == 3
+
+
+GLM_SCRIPTS = {"base": (4e-4, 6_000, 120_000, 150_000), "large": (2e-4, 8_000, 160_000, 200_000)}
+
+
+@pytest.mark.parametrize("preset", GLM_SCRIPTS)
+def test_glms_optimizer_is_that_of_the_authors_scripts(preset):
+    """The rate is linear over the warm-up, then a cosine to a twentieth over the next steps, then constant."""
+    peak, warmup, decay, steps = GLM_SCRIPTS[preset]
+    experiment = make_experiment(config_of("glm", preset).to_dict())
+    optimizer = experiment.optimizer
+    assert (optimizer.b1, optimizer.b2, optimizer.eps, optimizer.weight_decay) == (0.9, 0.98, 1e-6, 0.1)
+    assert experiment.train.steps == steps
+    rate = make_schedule(optimizer, steps)
+    at = [warmup // 2, warmup, warmup + decay // 2, warmup + decay, steps - 1]
+    expected = [peak / 2, peak, 0.525 * peak, 0.05 * peak, 0.05 * peak]
+    assert [float(rate(step)) for step in at] == pytest.approx(expected, rel=1e-4)
+
+
+def test_masss_blocks_have_the_gelu_and_the_epsilon_of_the_authors_code():
+    model = config_of("mass", "base").model
+    assert (model.mlp, model.norm_epsilon) == ("exact_gelu", 1e-12)
+
+
+def test_llama_2s_70b_has_half_of_the_rate_of_the_smaller_models():
+    optimizers = {preset: config_of("clm", preset).optimizer for preset in ("7b", "13b", "70b")}
+    rates = {preset: (optimizer.learning_rate, optimizer.eps) for preset, optimizer in optimizers.items()}
+    assert rates == {"7b": (3e-4, 1e-8), "13b": (3e-4, 1e-8), "70b": (1.5e-4, 1e-5)}
+
+
+@pytest.mark.parametrize(("preset", "rate"), [("base", 3e-5), ("large", 1e-5)])
+def test_simcse_has_the_adam_of_hugging_faces_trainer(preset, rate):
+    optimizer = config_of("simcse", preset).optimizer
+    assert (optimizer.learning_rate, optimizer.b2, optimizer.eps, optimizer.weight_decay) == (rate, 0.999, 1e-8, 0.0)

@@ -26,7 +26,7 @@ CODE = {
     "cloze": 293,
     "cluster": 395,
     "command": 378,
-    "configs": 2_378,
+    "configs": 2_383,
     "contract": 412,
     "data": 4_567,
     "evaluation": 1_933,

@@ -94,7 +94,9 @@ def choose_ngrams(
     The words of a row are divided into n-grams of independent lengths drawn by `weights`. N-grams are then drawn in
     random order and chosen while they fit the budget. Of an n-gram that does not fit, the leading words that fit are
     chosen, and drawing continues for the rest of the budget. BERT does this with words (create_pretraining_data.py),
-    ALBERT with n-grams. Deviation: ALBERT's n-grams may overlap.
+    ALBERT with n-grams. Deviation: ALBERT draws from the n-grams at all words, and passes over those that overlap a
+    chosen one, which long ones do more often: of its weights 6, 3 and 2 come shares of 59, 26 and 15%, not 55, 27 and
+    18.
 
     Every place in a row is chosen equally often:
     - The division begins at a uniformly drawn word. An n-gram that reaches the end of the row continues at its

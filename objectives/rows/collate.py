@@ -153,7 +153,7 @@ def _future_edges(steps: np.ndarray | None, num_rows: int, annealing_steps: int,
     """The batch's fields of the annealing of attention, for rows of the training batches `steps`, int64 [B]; None: 0.
 
     Of batch n the share min(n / annealing_steps, 1) of the edges to later tokens is open (DiffuLLaMA, Gong et al. 2025,
-    arXiv 2410.17891). The key is the same for all rows of a batch.
+    arXiv 2410.17891; its code has n + 1 in place of n). The key is the same for all rows of a batch.
     """
     steps = np.zeros(num_rows, np.int64) if steps is None else steps
     keys = rng.mix64(np.uint64(rng.seed_bits(seed, "future edges")) + rng.GOLDEN * steps.astype(np.uint64))
