@@ -11,6 +11,7 @@ import tokenizers
 
 from contract.errors import ConfigError
 from contract.vocab import CONTINUATION, NEWLINE, PUNCTUATION, SPACE
+from data.tokenizers.export import write_huggingface_tokenizer
 from data.tokenizers.tokenizer import HuggingFaceTokenizer, make_tokenizer
 from tests.data import tiny_tokenizers
 from tests.data.corpus import corpus_config, store_of
@@ -96,6 +97,14 @@ def test_equal_to_the_library(loaded, folders, kind):
         ids = tokenizer.encode(text)
         assert ids.dtype == np.int32 and ids.tolist() == library.encode(text, add_special_tokens=False).ids, text
         assert tokenizer.decode(ids) == library.decode(ids.tolist(), skip_special_tokens=False), text
+
+
+def test_dropout_of_merges_is_off(loaded, folders, tmp_path):
+    tokenizer = load(changed(folders["gpt2"], tmp_path, lambda data: data["model"].update(dropout=0.5)))
+    for text in tiny_tokenizers.SENTENCES[:4]:
+        assert tokenizer.encode(text).tolist() == loaded["gpt2"].encode(text).tolist()
+    write_huggingface_tokenizer(tokenizer, tmp_path)
+    assert json.loads((tmp_path / "tokenizer.json").read_text())["model"]["dropout"] is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
