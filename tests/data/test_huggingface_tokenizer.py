@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from contract.vocab import CONTINUATION, NEWLINE, PUNCTUATION, SPACE
 from data.tokenizers.export import write_huggingface_tokenizer
 from data.tokenizers.tokenizer import HuggingFaceTokenizer, make_tokenizer
 from tests.data import tiny_tokenizers
-from tests.data.corpus import corpus_config, store_of
+from tests.data.corpus import corpus_config, opened, store_of, write_texts
 from tests.data.tiny_tokenizers import KINDS, SPECIAL_LOOKING, hostile_texts
 
 
@@ -97,6 +98,17 @@ def test_equal_to_the_library(loaded, folders, kind):
         ids = tokenizer.encode(text)
         assert ids.dtype == np.int32 and ids.tolist() == library.encode(text, add_special_tokens=False).ids, text
         assert tokenizer.decode(ids) == library.decode(ids.tolist(), skip_special_tokens=False), text
+
+
+def test_another_eos_makes_another_store(folders, tmp_path):
+    folder = shutil.copytree(folders["roberta"], tmp_path / "tokenizer")
+    write_texts(tmp_path, ["ab"])
+    for eos, id_ in {"</s>": 2, "<s>": 0}.items():
+        for name in ("special_tokens_map.json", "tokenizer_config.json"):
+            if (folder / name).exists():
+                settings = json.loads((folder / name).read_text()) | {"eos_token": eos}
+                (folder / name).write_text(json.dumps(settings))
+        assert opened(corpus_config(tmp_path, tokenizer=str(folder))).tokens[-1] == id_
 
 
 def test_dropout_of_merges_is_off(loaded, folders, tmp_path):
