@@ -299,5 +299,5 @@ def _download(address: str, folder: Path, by_range: bool) -> None:
 
 def _fingerprint(source: Source, corpus: CorpusConfig, tokenizer: Tokenizer) -> str:
     contents = [_FORMAT, source.identity, corpus.document_per, corpus.on_unreadable, tokenizer.fingerprint]
-    contents += [corpus.text_key, corpus.filters.identity(), tokenizer.vocab.eos, tokenizer.vocab.unk]
+    contents += [corpus.text_key, corpus.filters.identity()]
     return hashlib.blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=8).hexdigest()

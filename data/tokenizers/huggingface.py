@@ -70,6 +70,8 @@ class HuggingFaceTokenizer(Tokenizer):
         self._set_tokens(tokens, self.where, special_tokens)
         digest = hashlib.blake2b(contents, digest_size=8)
         digest.update(repr(sorted(tokens.specials.items())).encode())
+        if settings:  # of other files, which may change alone
+            digest.update(repr(sorted(tokens.roles.items())).encode())
         self.fingerprint = "huggingface:" + digest.hexdigest()
         self._encoder = _for_raw_text(self.json, tokens.specials, digest.hexdigest(), self.where)
         _check_options(self.json, settings, self.where)

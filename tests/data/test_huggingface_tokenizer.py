@@ -100,15 +100,17 @@ def test_equal_to_the_library(loaded, folders, kind):
         assert tokenizer.decode(ids) == library.decode(ids.tolist(), skip_special_tokens=False), text
 
 
-def test_another_eos_makes_another_store(folders, tmp_path):
+def test_other_special_tokens_of_a_folder_make_another_tokenizer_and_another_store(folders, tmp_path):
     folder = shutil.copytree(folders["roberta"], tmp_path / "tokenizer")
     write_texts(tmp_path, ["ab"])
-    for eos, id_ in {"</s>": 2, "<s>": 0}.items():
-        for name in ("special_tokens_map.json", "tokenizer_config.json"):
-            if (folder / name).exists():
-                settings = json.loads((folder / name).read_text()) | {"eos_token": eos}
-                (folder / name).write_text(json.dumps(settings))
-        assert opened(corpus_config(tmp_path, tokenizer=str(folder))).tokens[-1] == id_
+    ends, fingerprints = [], {load(str(folder)).fingerprint}
+    for role, name in {"mask_token": "<unk>", "eos_token": "<s>"}.items():
+        ends.append(opened(corpus_config(tmp_path, tokenizer=str(folder))).tokens[-1])
+        for path in folder.glob("*[gp].json"):  # tokenizer_config.json, special_tokens_map.json
+            path.write_text(json.dumps(json.loads(path.read_text()) | {role: name}))
+        fingerprints.add(load(str(folder)).fingerprint)
+    ends.append(opened(corpus_config(tmp_path, tokenizer=str(folder))).tokens[-1])
+    assert (ends, len(fingerprints)) == ([2, 2, 0], 3)
 
 
 def test_dropout_of_merges_is_off(loaded, folders, tmp_path):
