@@ -184,8 +184,8 @@ def _walk(folder: str, where: str) -> list[str]:
 
     files, walked = list[str](), {real_path(folder)}
     for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        folders.sort(reverse=True)  # of folders that links make equal, the first name stays
-        found = {real_path(os.path.join(parent, name)): name for name in folders if not name.startswith(".")}
+        # Of folders that links make equal, the first name stays.
+        found = {real_path(os.path.join(parent, name)): name for name in sorted(folders)[::-1] if name[0] != "."}
         folders[:] = sorted(name for path, name in found.items() if path not in walked)
         walked |= found.keys()
         files += [os.path.join(parent, name) for name in names if not name.startswith(".")]

@@ -99,13 +99,14 @@ def copies_of(documents: Documents, others: Documents) -> tuple[np.ndarray, np.n
     Two of them count as near-identical where they are so to the same one of these.
     """
     store = documents.store
-    in_others, near = np.zeros((2, len(store)), bool)  # by the first document with a text
+    in_others, near, meets = np.zeros((3, len(store)), bool)  # by the first document with a text
     in_others[store.duplicate_ids[others.index]] = True
     first, second = store.near_duplicate_pairs.T
     near[first[in_others[second]]] = True
     near[second[in_others[first]]] = True
     is_late = np.bincount(second, minlength=len(store))[second] >= MAX_PAIRS
-    near[second[is_late & np.isin(first, first[is_late & in_others[second]])]] = True
+    meets[first[is_late & in_others[second]]] = True
+    near[second[is_late & meets[first]]] = True
     texts = store.duplicate_ids[documents.index]
     return in_others[texts], near[texts]
 
