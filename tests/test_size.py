@@ -28,7 +28,7 @@ CODE = {
     "command": 378,
     "configs": 2_378,
     "contract": 412,
-    "data": 4_588,
+    "data": 4_595,
     "evaluation": 1_933,
     "experiment": 1_104,
     "files": 331,
