@@ -77,8 +77,8 @@ def get_config() -> ConfigDict:
     # with any objective, seed and windows over a corpus hold out the same text (data/windows/split.py).
     config.data.heldout_fraction = 0.1  # expected share of the units that is held out; not read with heldout_path
     config.data.split_seed = 0  # of the choice of the held-out units and windows; not of the run
-    # The unit of the split: "file", "document", "label"; "auto": "file" (an example of a TFDS dataset), but "document"
-    # for jsonl and a single file.
+    # The unit of the split: "file" (a row or record of parquet, array_record, tfds and hf), "document", "label"; or
+    # "auto": "file", but "document" for jsonl and a single file.
     config.data.split_by = "auto"
     # Which text evaluations read: "test", the held-out text of the fields above; or "validation", heldout_fraction of
     # the units that "test" trains on, to choose hyperparameters without the test text. A run of "validation" trains on

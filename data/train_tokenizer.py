@@ -44,13 +44,12 @@ from files.atomic import check_output, write_bytes
 from files.paths import check_writable, exists, in_bucket
 
 _HELDOUT_BYTES = 1 << 20  # of the text that the result is measured on
-_MODE_TOKENS = ("[R]", "[S]", "[X]")  # data.mode_tokens of configs/base.py, which this package does not import
 
 # Filters that need a tokenizer or the whole corpus.
 _NOT_OF_ONE_TEXT = ("filters.min_tokens", "filters.max_tokens", "filters.remove_duplicates", "filters.jaccard")
 
 _FLAGS = flags.FlagValues()
-define_corpus_flags(_FLAGS, without=("tokenizer", "cache_dir", *_NOT_OF_ONE_TEXT))
+define_corpus_flags(_FLAGS, without=("tokenizer", "cache_dir", "mode_tokens", *_NOT_OF_ONE_TEXT))
 flags.DEFINE_string("out", "", "The new file: NAME.model or NAME.json.", _FLAGS)
 flags.DEFINE_enum("kind", "unigram", typing.get_args(Kind), "The tokenizer's model.", _FLAGS)
 flags.DEFINE_integer("vocab_size", 32_000, "Number of ids in the file, with special tokens.", 1, 2**26, _FLAGS)
@@ -182,8 +181,7 @@ def _loaded(contents: bytes, corpus: CorpusConfig, name: str) -> Tokenizer:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, name)
         write_bytes(path, contents)
-        fields = {"num_sentinels": _FLAGS.num_sentinels, "mode_tokens": _MODE_TOKENS, "append_special_tokens": True}
-        return make_tokenizer(dataclasses.replace(corpus, tokenizer=path, **fields))
+        return make_tokenizer(dataclasses.replace(corpus, tokenizer=path, num_sentinels=_FLAGS.num_sentinels))
 
 
 def _print_measures(tokenizer: Tokenizer, heldout: list[tuple[str, ...]], out: str) -> None:

@@ -153,7 +153,8 @@ def find_objects(pattern: str) -> list[str]:
     for root in _call("glob", address) if is_glob else [key]:
         if "/." not in root[fixed:] or "/." in key[fixed:]:
             found |= {path for path in _call("find", f"{scheme}://{root}") if "/." not in path.removeprefix(root)}
-    return sorted(f"{scheme}://{path}" for path in found)
+    # An object whose name ends in "/" is no file: the consoles of buckets make it when they make a folder.
+    return sorted(f"{scheme}://{path}" for path in found if not path.endswith("/"))
 
 
 def size_and_version(address: PathLike) -> tuple[int, str]:

@@ -28,7 +28,7 @@ CODE = {
     "command": 378,
     "configs": 2_383,
     "contract": 412,
-    "data": 4_567,
+    "data": 4_595,
     "evaluation": 1_933,
     "experiment": 1_104,
     "files": 331,

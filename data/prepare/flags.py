@@ -12,7 +12,7 @@ from data.sources.config import CorpusConfig
 from data.sources.filters import FilterConfig
 
 # Fields that a token store does not depend on, and that have no flags.
-_SPECIAL_TOKENS = {"num_sentinels": 0, "mode_tokens": (), "append_special_tokens": True, "decoder_start_token": "pad"}
+_SPECIAL_TOKENS = {"num_sentinels": 0, "append_special_tokens": True, "decoder_start_token": "pad"}
 _DEFINE = {int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
 _FILTERS = {f"filters.{name}": kind for name, kind in typing.get_type_hints(FilterConfig).items()}
 # Flag, which is the name of a field of config.data -> its type.
@@ -30,7 +30,9 @@ def define_corpus_flags(flag_values: flags.FlagValues, *, without: Sequence[str]
         arguments = name, config[name], descriptions[f"data.{name}"]
         if name in without:
             continue
-        if typing.get_origin(kind) is typing.Literal:
+        if typing.get_origin(kind) is tuple:
+            flags.DEFINE_list(name, list(config[name]), arguments[2], flag_values)
+        elif typing.get_origin(kind) is typing.Literal:
             flags.DEFINE_enum(*arguments[:2], typing.get_args(kind), arguments[2], flag_values)
         else:
             _DEFINE[kind](*arguments, flag_values=flag_values)
@@ -44,6 +46,7 @@ def read_corpus(flag_values: flags.FlagValues, argv: list[str], usage: str) -> C
     parse_flags(flag_values, usage, argv)
     fields = {name: value for name, value in get_config().data.items() if name in CORPUS_FLAGS} | _SPECIAL_TOKENS
     fields |= {name: flag_values[name].value for name in fields if name in flag_values}
+    fields["mode_tokens"] = tuple(fields["mode_tokens"])
     given = {name: flag_values[name].value for name in _FILTERS if name in flag_values}
     filters = get_config().data.filters.to_dict() | {name.removeprefix("filters."): x for name, x in given.items()}
     check_ranges(FilterConfig, filters, "--filters")

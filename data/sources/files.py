@@ -3,6 +3,7 @@
 Documents of "text", UTF-8, are the files, their lines or paragraphs.
 """
 
+import contextlib
 import functools
 import glob
 import hashlib
@@ -62,8 +63,7 @@ def files_source(corpus: CorpusConfig, path: str, field: str, cut: str, read_fil
         copies = _local_copies([name for name in names if in_bucket(name)], local_cache(corpus.cache_dir) / "texts")
     except OSError as error:
         raise ConfigError(f"{field}={path!r} cannot be copied to this machine: {reason(error)}") from None
-    described: list[tuple[str, int, int | str]] = []
-    parts = []
+    described, parts = list[tuple[str, int, int | str]](), list[Part]()
     for name in names:
         # The version of an object, which is the same on all hosts, in place of the time of its copy.
         copy, version = copies.get(name, (name, None))
@@ -147,7 +147,7 @@ def check_disjoint(source: Source, heldout: Source) -> None:
 def find_files(data_path: str, field: str = "data.path") -> list[str]:
     """Absolute paths of the files that `data_path` (files, folders or globs, separated by commas) names, each once.
 
-    They may be in buckets, as in gs://bucket/folder/*.txt.
+    They may be in buckets, as in gs://bucket/folder/*.txt. A file that several paths or links name has the first one.
 
     A folder names all its files that are not hidden, at any depth, sorted. Files that exist but cannot be opened are
     included, so that reading them is an error.
@@ -155,15 +155,16 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
     field: the config field that `data_path` is the value of, for messages. Raises ConfigError for a part of `data_path`
     that names no file.
     """
-    paths: dict[str, None] = {}
+    paths: dict[str, str] = {}  # of each file, by its real path
     for pattern in map(str.strip, data_path.split(",")):
         where = f"{field}={pattern!r}"
         check_access(pattern, where)
         found = find_objects(pattern) if in_bucket(pattern) else _find(pattern, where)
         if not found:
             raise ConfigError(f"{where} contains no file (hidden files are ignored): name files, folders or globs")
-        paths |= dict.fromkeys(found)
-    return list(paths)
+        for path in found:
+            paths.setdefault(real_path(path), path)
+    return list(paths.values())
 
 
 def _find(pattern: str, where: str) -> list[str]:
@@ -176,14 +177,17 @@ def _find(pattern: str, where: str) -> list[str]:
 
 
 def _walk(folder: str, where: str) -> list[str]:
-    """The paths of all files in `folder` that are not hidden, sorted. Follows links."""
+    """The paths of all files in `folder` that are not hidden, sorted. Follows links, into each folder once."""
 
     def refuse(error: OSError) -> None:
         raise ConfigError(f"{where}: {error.filename} cannot be listed ({error.strerror}): change its permissions")
 
-    files: list[str] = []
+    files, walked = list[str](), {real_path(folder)}
     for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        # Of folders that links make equal, the first name stays.
+        found = {real_path(os.path.join(parent, name)): name for name in sorted(folders)[::-1] if name[0] != "."}
+        folders[:] = sorted(name for path, name in found.items() if path not in walked)
+        walked |= found.keys()
         files += [os.path.join(parent, name) for name in names if not name.startswith(".")]
     return sorted(files)
 
@@ -238,19 +242,26 @@ def describe_file(path: str) -> tuple[str, int, int]:
     return path, info.st_size, info.st_mtime_ns
 
 
-def open_contents(file: File) -> BinaryIO:
+def open_contents(file: File) -> contextlib.AbstractContextManager[BinaryIO]:
     """Opens a file to read its contents, which are decompressed if its name says so.
 
     Raises OSError, also while the contents are read: for damaged and for incomplete data.
     """
     codec = _CODECS.get(os.path.splitext(file.name)[1])
-    if codec is None:
-        return open_binary(file.path)
+    return open_binary(file.path) if codec is None else _decompressed(file.path, codec)
+
+
+@contextlib.contextmanager
+def _decompressed(path: str, codec: str) -> Iterator[BinaryIO]:
     import pyarrow  # a second of imports
 
-    if not os.path.getsize(file.path):
+    if not os.path.getsize(path):
         raise OSError("the file is empty")
-    return io.BufferedReader(pyarrow.input_stream(file.path, compression=codec), _READ_AHEAD)
+    try:
+        with io.BufferedReader(pyarrow.input_stream(path, compression=codec), _READ_AHEAD) as contents:
+            yield contents
+    except pyarrow.ArrowException as error:  # of damage that is no OSError, as an empty stream of bzip2 between others
+        raise OSError(" ".join(str(error).split())) from None
 
 
 def text_digest(text: bytes) -> int:

@@ -40,10 +40,10 @@ def open_hf(corpus: CorpusConfig, path: str, field: str) -> Source:
     Raises ConfigError for a dataset that does not exist, is damaged or cannot be downloaded, without such a split, or
     without a column of text.
     """
-    address = _parse(corpus.path)
+    address, where = _parse(corpus.path), f"data.path={corpus.path!r}"
     if field != "data.path":
+        _check_disjoint(address.split, path, where)
         address = address._replace(split=path)
-    where = f"data.path={corpus.path!r}"
     dataset = _load(address, where)
     fingerprint = dataset._fingerprint  # of the contents
     columns, names = keys_and_classes(dataset.features, corpus.text_key, "column", where)
@@ -58,13 +58,23 @@ def _read(dataset: Any, names: tuple[str, ...], corpus: CorpusConfig, skipped: S
     yield from skip_empty(read_rows(tables, corpus.path, corpus, skipped, names), skipped)
 
 
+def _check_disjoint(split: str, heldout: str, where: str) -> None:
+    """Raises ConfigError where both name a split, such as "train" and "train[:1%]". Two slices are not compared."""
+    slices, of_heldout = (dict(part.partition("[")[::2] for part in names.split("+")) for names in (split, heldout))
+    if any(not (slices[name] and of_heldout[name]) for name in slices.keys() & of_heldout.keys()):
+        raise ConfigError(
+            f"{where} is the split {split!r}, and data.heldout_path={heldout!r} is text of it: held-out text must not "
+            "be trained on; name other splits, or slices such as 'train[:99%]' and 'train[99%:]'"
+        )
+
+
 def _parse(path: str) -> _Address:
     """Returns what data.path names. Raises ConfigError for what is neither a folder nor a name."""
     where = f"data.path={path!r}"
     if in_bucket(path):
         raise ConfigError(f"{where} is in a bucket: copy the dataset to this machine, or read its files with 'parquet'")
     check_path(path, where)
-    for folder, split in ((path, ""), path.rpartition(":")[::2]):
+    for folder, split in ((path, ""), path.rpartition(":")[::2], path.partition(":")[::2]):
         folder = os.path.expanduser(folder)
         if os.path.isdir(folder):
             return _Address(os.path.abspath(folder), None, None, split or "train", is_folder=True)

@@ -4,7 +4,9 @@ import collections
 import dataclasses
 import functools
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -156,9 +158,8 @@ def encode_documents(
     if workers == 1 or source.num_bytes < _SMALL_BYTES:
         yield from (encode_chunk(corpus, tokenizer, *chunk) for chunk in chunks)
         return
-    # Not fork: a program with threads, such as this one, cannot be copied safely. The parent ends its workers.
-    ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), **ignore)
+    # Not fork: a program with threads, such as this one, cannot be copied safely.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_worker)
     pending: collections.deque[Future[Chunk]] = collections.deque()
     try:
         for chunk in chunks:
@@ -173,6 +174,13 @@ def encode_documents(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """Leaves Ctrl-C to the parent, which ends its workers, and ends this worker where the parent was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
 class Engine(NamedTuple):

@@ -193,8 +193,8 @@ class Tokenizer(abc.ABC):
     Attributes:
       vocab: the special ids.
       adds_pad: whether the vocabulary has a pad id that the tokenizer's model does not have.
-      fingerprint: changes whenever `encode` would return other ids. It does not depend on appended special tokens, so a
-        token store stays valid when these change.
+      fingerprint: changes whenever `encode` would return other ids, or another token of the model is EOS, the mask and
+        so on. It does not depend on appended special tokens, so a token store stays valid when these change.
       files: name -> contents of the files that the tokenizer was read from, the one that data.tokenizer names last; {}
         for a tokenizer without files. A copy of these files in any folder is the same tokenizer.
     """

@@ -42,7 +42,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     Special tokens are those that tokenizer.json, special_tokens_map.json and tokenizer_config.json name. Where the
     files name none, sep is eos and cls is bos, as in BERT. Text such as "</s>" is ordinary, and `encode` adds no
-    special token, truncates nothing and pads nothing, whatever the file says.
+    special token, truncates nothing, pads nothing and leaves no merge out (dropout), whatever the file says.
 
     A text that spells the name of a byte ("<0x0A>") is this byte in Unigram with byte fallback, as in the library.
 
@@ -63,11 +63,15 @@ class HuggingFaceTokenizer(Tokenizer):
         contents = list(self.files.values())[-1]
         self.json = parse_json(contents)
         _check_model(self.json, self.where)
+        if "dropout" in self.json["model"]:
+            self.json["model"]["dropout"] = None  # the library would encode each text in another way each time
         _library(self.json, self.where)  # what follows relies on the format of the parts
         tokens, self._pieces = _read_tokens(self.json, settings, special_tokens["mode_tokens"], self.where)
         self._set_tokens(tokens, self.where, special_tokens)
         digest = hashlib.blake2b(contents, digest_size=8)
         digest.update(repr(sorted(tokens.specials.items())).encode())
+        if settings:  # of other files, which may change alone
+            digest.update(repr(sorted(tokens.roles.items())).encode())
         self.fingerprint = "huggingface:" + digest.hexdigest()
         self._encoder = _for_raw_text(self.json, tokens.specials, digest.hexdigest(), self.where)
         _check_options(self.json, settings, self.where)

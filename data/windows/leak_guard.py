@@ -12,7 +12,7 @@ import numpy as np
 from command.program import plural
 from contract.errors import ConfigError
 from contract.rng import mix64
-from data.duplicates.near import JACCARD, MAX_DOCUMENTS
+from data.duplicates.near import JACCARD, MAX_DOCUMENTS, MAX_PAIRS
 from data.store.store import TokenStore
 from data.windows.documents import Documents
 
@@ -93,13 +93,20 @@ def _check_drop(train: Documents, in_heldout: np.ndarray) -> None:
 
 
 def copies_of(documents: Documents, others: Documents) -> tuple[np.ndarray, np.ndarray]:
-    """bool [len(documents)] each: whether a document of `others` is identical, and whether one is near-identical."""
+    """bool [len(documents)] each: whether a document of `others` is identical, and whether one is near-identical.
+
+    Of a group of more than MAX_PAIRS near-identical documents, the later ones are compared with the first ones alone.
+    Two of them count as near-identical where they are so to the same one of these.
+    """
     store = documents.store
-    in_others, near = np.zeros((2, len(store)), bool)  # by the first document with a text
+    in_others, near, meets = np.zeros((3, len(store)), bool)  # by the first document with a text
     in_others[store.duplicate_ids[others.index]] = True
     first, second = store.near_duplicate_pairs.T
     near[first[in_others[second]]] = True
     near[second[in_others[first]]] = True
+    is_late = np.bincount(second, minlength=len(store))[second] >= MAX_PAIRS
+    meets[first[is_late & in_others[second]]] = True
+    near[second[is_late & meets[first]]] = True
     texts = store.duplicate_ids[documents.index]
     return in_others[texts], near[texts]
 

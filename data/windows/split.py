@@ -105,8 +105,9 @@ def unit_of(store: TokenStore, split: Split) -> Unit:
     """
     if split.split_by != "auto":
         return split.split_by
-    is_one_text = (store.file_digests == store.file_digests[0]).all()
-    return "document" if store.meta["cut"] == "JSON line" or is_one_text else "file"
+    # Validation text is cut from that of data.path.
+    digests = store.file_digests[~store.is_heldout] if split.heldout == "validation" else store.file_digests
+    return "document" if store.meta["cut"] == "JSON line" or (digests == digests[0]).all() else "file"
 
 
 def split_warnings(heldout: Documents, split: Split) -> list[str]:

@@ -168,6 +168,17 @@ def test_splits_and_held_out_splits(tmp_path):
             open_source(hf_config(tmp_path, path, heldout_path=heldout))
 
 
+def test_slices_of_a_split_are_held_out_and_text_of_a_whole_split_is_not(tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    documents, _ = read(hf_config(tmp_path, f"{tmp_path}/files:train[:15]", heldout_path="train[15:]"))
+    assert [document.text for document in documents] == TEXTS
+    assert [document.is_heldout for document in documents] == [False] * 15 + [True] * 5
+    for split, heldout in (("", "train[:5]"), (":train[:15]", "train"), (":train", "test+train[15:]")):
+        with pytest.raises(ConfigError, match=r"is text of it: held-out text must not be trained on"):
+            open_source(hf_config(tmp_path, f"{tmp_path}/files{split}", heldout_path=heldout))
+
+
 def test_classes_have_their_names(tmp_path):
     kinds = {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
     records = [{"text": "a", "label": 1}, {"text": " ", "label": 0}, {"text": "b", "label": -1}]

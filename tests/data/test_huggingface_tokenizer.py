@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ import tokenizers
 
 from contract.errors import ConfigError
 from contract.vocab import CONTINUATION, NEWLINE, PUNCTUATION, SPACE
+from data.tokenizers.export import write_huggingface_tokenizer
 from data.tokenizers.tokenizer import HuggingFaceTokenizer, make_tokenizer
 from tests.data import tiny_tokenizers
-from tests.data.corpus import corpus_config, store_of
+from tests.data.corpus import corpus_config, opened, store_of, write_texts
 from tests.data.tiny_tokenizers import KINDS, SPECIAL_LOOKING, hostile_texts
 
 
@@ -96,6 +98,27 @@ def test_equal_to_the_library(loaded, folders, kind):
         ids = tokenizer.encode(text)
         assert ids.dtype == np.int32 and ids.tolist() == library.encode(text, add_special_tokens=False).ids, text
         assert tokenizer.decode(ids) == library.decode(ids.tolist(), skip_special_tokens=False), text
+
+
+def test_other_special_tokens_of_a_folder_make_another_tokenizer_and_another_store(folders, tmp_path):
+    folder = shutil.copytree(folders["roberta"], tmp_path / "tokenizer")
+    write_texts(tmp_path, ["ab"])
+    ends, fingerprints = [], {load(str(folder)).fingerprint}
+    for role, name in {"mask_token": "<unk>", "eos_token": "<s>"}.items():
+        ends.append(opened(corpus_config(tmp_path, tokenizer=str(folder))).tokens[-1])
+        for path in folder.glob("*[gp].json"):  # tokenizer_config.json, special_tokens_map.json
+            path.write_text(json.dumps(json.loads(path.read_text()) | {role: name}))
+        fingerprints.add(load(str(folder)).fingerprint)
+    ends.append(opened(corpus_config(tmp_path, tokenizer=str(folder))).tokens[-1])
+    assert (ends, len(fingerprints)) == ([2, 2, 0], 3)
+
+
+def test_dropout_of_merges_is_off(loaded, folders, tmp_path):
+    tokenizer = load(changed(folders["gpt2"], tmp_path, lambda data: data["model"].update(dropout=0.5)))
+    for text in tiny_tokenizers.SENTENCES[:4]:
+        assert tokenizer.encode(text).tolist() == loaded["gpt2"].encode(text).tolist()
+    write_huggingface_tokenizer(tokenizer, tmp_path)
+    assert json.loads((tmp_path / "tokenizer.json").read_text())["model"]["dropout"] is None
 
 
 @pytest.mark.parametrize("kind", KINDS)

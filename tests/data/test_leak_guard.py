@@ -52,6 +52,19 @@ def test_copies_by_hand(tmp_path):
     )
 
 
+def test_copies_are_found_in_a_group_of_which_not_all_pairs_are_compared(tmp_path):
+    text, *others = texts(3)
+    words = text.split()
+    group = [" ".join([*words[:k], "edited", *words[k + 1 :]]) for k in range(100)]
+    store = store_of(tmp_path, [*group, *others])
+    assert [99, 98] not in store.near_duplicate_pairs[:, ::-1].tolist()
+    train, heldout = sides(store, [99, 100])
+    dropped, overlap = near_duplicates(train, heldout, "drop")
+    assert (overlap.near_identical, overlap.train, dropped.index.tolist()) == (1, 99, [101])
+    _, overlap = near_duplicates(*sides(store, [100, 101]), "keep")
+    assert (overlap.near_identical, overlap.train) == (0, 0)
+
+
 def test_the_split_leaves_near_identical_documents_on_both_sides_and_drop_removes_them(tmp_path):
     """The leak: the split keeps identical documents together, but not edited copies."""
     originals = texts(60)

@@ -16,16 +16,18 @@ from data.prepare.flags import read_corpus
 from data.sources.config import CorpusConfig
 from data.sources.filters import FilterConfig
 from tests.data.corpus import corpus_config, opened, write_texts
+from tests.data.tiny_tokenizers import sentencepiece
 
 
 def test_every_field_of_the_corpus_has_a_flag():
     config = get_config().data.to_dict()
-    special = {"num_sentinels": 0, "mode_tokens": (), "append_special_tokens": True, "decoder_start_token": "pad"}
+    special = {"num_sentinels": 0, "append_special_tokens": True, "decoder_start_token": "pad"}
     filters = {name: value + 0.25 if isinstance(value, float) else 7 for name, value in config["filters"].items()}
     filters["remove_duplicates"] = "near"
     fields = {field.name: f"a {field.name}" for field in dataclasses.fields(CorpusConfig)} | special
     fields |= {"document_per": "line", "on_unreadable": "skip", "filters": FilterConfig(**filters | {"jaccard": 0.5})}
     given = {name: value for name, value in fields.items() if name not in special and name != "filters"}
+    fields["mode_tokens"] = ("a mode_tokens",)
     given |= {f"filters.{name}": value for name, value in dataclasses.asdict(fields["filters"]).items()}
     found = read_corpus(prepare._FLAGS, ["prepare", *(f"--{name}={value}" for name, value in given.items())], "")
     assert found == CorpusConfig(**fields)
@@ -44,6 +46,19 @@ def test_training_finds_what_was_prepared(tmp_path, capsys, monkeypatch):
     for line in (r"documents +2", r"tokens +5 as uint16", r"bytes of text +3", r"unigram entropy +0\.6365 nats"):
         assert re.search(line, printed)
     assert re.search(r"skipped +1 empty documents, 0 unreadable files", printed)
+
+
+def test_training_finds_the_store_of_a_tokenizer_with_mode_tokens_of_its_own(tmp_path, capsys, monkeypatch):
+    write_texts(tmp_path, [f"a text [R] number {i}" for i in range(50)])
+    model = sentencepiece(tmp_path / "a.model", user_defined_symbols=["[R]"])
+    corpus = corpus_config(tmp_path, tokenizer=model)
+    given = ["--source=text", f"--path={corpus.path}", f"--cache_dir={corpus.cache_dir}", f"--tokenizer={model}"]
+    main(["prepare", *given])
+    main(["prepare", *given, "--mode_tokens=[NLU],[S2S]"])
+    monkeypatch.setattr("data.store.store.write_store", None)  # building again would raise
+    stores = {opened(corpus), opened(dataclasses.replace(corpus, mode_tokens=("[NLU]", "[S2S]")))}
+    assert set(re.findall(r"store +(\S+)", capsys.readouterr().out)) == {str(store.folder) for store in stores}
+    assert len(stores) == 2
 
 
 @pytest.mark.parametrize("size", [100, 24_050], ids=["tokens.bin", "offsets.npy"])

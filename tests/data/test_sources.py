@@ -75,6 +75,17 @@ def test_folders_globs_and_files_each_file_once_without_hidden_files(tmp_path):
     assert texts(corpus_config(tmp_path, path=f"{root}/.hidden")) == [".hidden"]
 
 
+def test_a_file_that_links_name_too_is_read_once(tmp_path):
+    root = tmp_path / "text"
+    for name in ["v1/a.txt", "v1/b.txt"]:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    for link, target in {"latest": "v1", "self": ".", "v1/c.txt": "a.txt"}.items():
+        (root / link).symlink_to(target)
+    assert texts(corpus_config(tmp_path)) == ["v1/a.txt", "v1/b.txt"]
+    assert texts(corpus_config(tmp_path, path=f"{root}/v1,{root}/latest/b.txt")) == ["v1/a.txt", "v1/b.txt"]
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
@@ -172,6 +183,15 @@ def test_no_damage_makes_a_corpus_shorter(tmp_path_factory, ending, data):
         assert skipped.files == [corpus.path] or skipped.lines
     else:
         assert kind == "flipped" and len(documents) == 50  # a flag or a time in the header
+
+
+def test_a_stream_that_pyarrow_cannot_read_is_one_line_or_skipped(tmp_path):
+    contents = b"".join(map(bz2.compress, [b"a\n", b"", b"b\n"]))  # PyArrow's error is no OSError
+    corpus = compressed(tmp_path, "a.txt.bz2", contents, document_per="line")
+    with pytest.raises(ConfigError, match=r"a\.txt\.bz2 cannot be read \(.*\): fix the file"):
+        read(corpus)
+    documents, skipped = read(dataclasses.replace(corpus, on_unreadable="skip"))
+    assert (documents, skipped.files) == ([], [corpus.path])
 
 
 MODULE = '''\

@@ -22,7 +22,7 @@ from data.windows.split import (
     split_warnings,
     unit_of,
 )
-from tests.data.corpus import corpus_config, write_texts
+from tests.data.corpus import corpus_config, opened, write_texts
 
 
 class Store(SimpleNamespace):
@@ -221,6 +221,18 @@ def test_held_out_text_of_its_own(tmp_path):
     # It is the test text, and the validation text is cut from the training text.
     cut = split_documents(open_or_build(corpus, make_tokenizer(corpus)), Split(0.5, 0, "auto", "validation"))
     assert sorted(side.name(0)[-7:] for side in cut) == ["000.txt", "001.txt"] and [len(side) for side in cut] == [1, 1]
+
+
+def test_a_single_file_is_cut_into_training_and_validation_documents_whatever_the_test_file(tmp_path):
+    write_texts(tmp_path, ["\n".join(f"line {i}" for i in range(50)), "a test line\nanother"])
+    paths = {"path": f"{tmp_path}/text/000.txt", "heldout_path": f"{tmp_path}/text/001.txt"}
+    store = opened(corpus_config(tmp_path, document_per="line", **paths))
+    splits = [Split(0.2, seed, "auto", "validation") for seed in (0, 1)]
+    (train, validation), (_, other) = (split_documents(store, split) for split in splits)
+    assert sorted([*train.index, *validation.index]) == list(range(50)) and len(validation) > 1
+    assert heldout_digest(validation, splits[0]) != heldout_digest(other, splits[1])
+    with pytest.raises(ConfigError, match="needs two different files outside the test text"):
+        split_documents(store, Split(0.2, 0, "file", "validation"))
 
 
 def test_where_held_out_text_is_skipped_nothing_else_is_held_out_instead(tmp_path):

@@ -7,6 +7,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -101,6 +103,31 @@ def test_a_killed_worker_is_one_line_and_leaves_nothing(many_texts, tmp_path, mo
     with pytest.raises(ConfigError, match=r"^a worker process ended, as by the system where memory is too small: use"):
         files_of(tmp_path / "cache" / "store", many_texts, 2)
     assert not list((tmp_path / "cache").iterdir())
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from data.sources import open_source
+from data.sources.source import Skipped
+from data.store import encode
+from data.tokenizers.tokenizer import make_tokenizer
+from tests.data.corpus import corpus_config
+
+encode._SMALL_BYTES = 0
+corpus = corpus_config(pathlib.Path(sys.argv[1]))
+chunks = encode.encode_documents(open_source(corpus), corpus, make_tokenizer(corpus), Skipped(), workers=2)
+next(chunks)
+print("encoded", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_end_where_the_command_was_killed(tmp_path):
+    write_texts(tmp_path, ["ab"])
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    # Returns when all processes that have the pipe have ended, the workers too.
+    done = subprocess.run(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], timeout=60)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"encoded\n")
 
 
 def _kill(corpus, fingerprint, documents, first):

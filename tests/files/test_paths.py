@@ -84,6 +84,14 @@ def test_patterns_name_the_files_that_they_name_in_a_local_folder(bucket, tmp_pa
     assert [pattern for pattern in PATTERNS if local[pattern] is None] == ["none/*"]
 
 
+def test_the_object_that_a_console_makes_for_a_folder_is_no_file(bucket):
+    name = bucket.partition("://")[2].partition("/")[0]
+    prefix = bucket.partition(f"{name}/")[2]
+    paths._fs(bucket).call_s3("put_object", Bucket=name, Key=f"{prefix}/text/new/", Body=b"")
+    write_bytes(f"{bucket}/text/a.txt", b"x")
+    assert paths.find_objects(f"{bucket}/text") == paths.find_objects(f"{bucket}/text/**") == [f"{bucket}/text/a.txt"]
+
+
 def test_a_missing_bucket_and_missing_access_are_one_line(bucket, monkeypatch):
     missing = bucket.replace("test-bucket", "no-such-bucket")
     with pytest.raises(ConfigError, match=r"^--x: there is no bucket (gs|s3)://no-such-bucket: correct the address$"):
