@@ -1,4 +1,4 @@
-"""The error that reports invalid input, the exceptions that end a program, and the texts of those of foreign code."""
+"""The error that reports invalid input, the exceptions that end a program, and the texts of foreign exceptions."""
 
 
 class ConfigError(ValueError):
@@ -17,7 +17,7 @@ class Stopped(ConfigError):
 
 
 class Terminated(BaseException):
-    """SIGTERM within `command.program.run_program`. No Exception, which libraries may catch."""
+    """SIGTERM within `command.program.run_program`. Not an Exception, because libraries may catch these."""
 
 
 # What foreign code, such as a library, a tracker or a config file, must not keep from ending the program. Whatever else

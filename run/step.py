@@ -1,7 +1,7 @@
 """The training and evaluation steps: one body each, pure functions of a pytree state, to be compiled by `jax.jit`.
 
-Below them: dynamic loss scaling for float16, in which small gradients underflow
-to 0, and the exponential moving average of the parameters (Polyak averaging), which evaluations read in their place.
+Below the steps are dynamic loss scaling for float16, in which small gradients underflow to 0, and the exponential
+moving average of the parameters (Polyak averaging), which evaluations read in their place.
 """
 
 import functools
@@ -225,7 +225,7 @@ def scored_tokens(batch: Batch, target: int | None = None) -> jax.Array:
 
 
 def _accumulate(gradients: Callable, batch: Batch, key: jax.Array, steps: int) -> tuple[Params, Sums]:
-    """Gradients and Sums, summed over `steps` microbatches; row r is in microbatch r % steps.
+    """Returns gradients and Sums, summed over `steps` microbatches; row r is in microbatch r % steps.
 
     With strided rows every device keeps its rows when the batch is sharded over rows.
     """
@@ -243,9 +243,9 @@ def _accumulate(gradients: Callable, batch: Batch, key: jax.Array, steps: int) -
 
 
 def initial_loss_scale(precision: str) -> LossScale | None:
-    """Returns a scale of 2^15 for "float16".
+    """Returns a scale of 2^15 for "float16", and None for float32 and bfloat16, which have enough exponent bits.
 
-    None for float32 and bfloat16, which have enough exponent bits: the functions below then change nothing.
+    With None, `scaled` and `unscaled` return their argument.
     """
     if precision != "float16":
         return None
