@@ -263,14 +263,12 @@ class Attention(nnx.Module):
         return model_dropout(self.config, y.reshape(B, Q, -1), output_key)
 
     def _project(self, x_BxLxD: Array, *names: str) -> list[Array]:
-        """Returns each projection of x, split into heads and normed if model.qk_norm: [B, heads, L, K]."""
+        """Returns each projection of x, [B, heads, L, K]; with model.qk_norm, queries and keys after their norms."""
         B, L, D = x_BxLxD.shape
         maps = [getattr(self, name) for name in names]
         outputs = linear_maps(x_BxLxD.reshape(B * L, D), *maps)
         heads = [y.reshape(B, L, -1, self.config.head_dim).swapaxes(1, 2) for y in outputs]
-        return self._normed(names, heads) if self.config.qk_norm else heads
-
-    def _normed(self, names: tuple[str, ...], heads: list[Array]) -> list[Array]:
-        """Returns queries and keys after their norms, and values as they are."""
+        if not self.config.qk_norm:
+            return heads
         norms = {"query": self.query_norm, "key": self.key_norm}
         return [norms[name](x) if name in norms else x for name, x in zip(names, heads, strict=True)]

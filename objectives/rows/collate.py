@@ -106,8 +106,9 @@ class Collator:
         return _interleave([_with_fields(part, in_all | in_some) for part in examples], chosen)
 
     def _places_by_denoiser(self, windows: Windows) -> Iterator[tuple[Denoiser, np.ndarray]]:
-        """Each denoiser, at each step of its schedule and in each variant of a row plan, that has windows, with their
-        places, int [n].
+        """Yields each denoiser that has windows, and their places, int [n].
+
+        A denoiser comes once for each step of its schedule and for each variant of a row plan.
         """
         plan, variant_ids = self.batch_spec.plan, windows.variant_ids
         for k, denoiser in enumerate(self.denoisers):
