@@ -159,13 +159,14 @@ def make_train_step(
             (params, opt_state, ema_params),
             (state.params, state.opt_state, state.ema_params),
         )
-        skipped_at_minimum_scale = ~finite if state.loss_scale is None else ~finite & ~can_shrink(state.loss_scale)
+        # Otherwise a smaller factor may make the gradients finite.
+        is_at_minimum_scale = True if state.loss_scale is None else state.loss_scale.factor <= MIN_FACTOR
         state = TrainState(
             step=state.step + 1,
             params=params,
             opt_state=opt_state,
             skipped_count=skipped_count,
-            skipped_in_a_row_count=jnp.where(finite, 0, state.skipped_in_a_row_count + skipped_at_minimum_scale),
+            skipped_in_a_row_count=jnp.where(finite, 0, state.skipped_in_a_row_count + is_at_minimum_scale),
             loss_scale=None if state.loss_scale is None else adjusted(state.loss_scale, finite),
             ema_params=ema_params,
         )
@@ -270,11 +271,6 @@ def adjusted(scale: LossScale, finite: jax.Array) -> LossScale:
     return LossScale(
         factor=jnp.clip(factor, MIN_FACTOR, MAX_FACTOR), good_count=jnp.where(finite & ~grows, good_count, 0)
     )
-
-
-def can_shrink(scale: LossScale) -> jax.Array:
-    """Returns whether the factor is above its minimum, bool []: a smaller factor may make the gradients finite."""
-    return scale.factor > MIN_FACTOR
 
 
 def initial_average(params: Params) -> Params:
