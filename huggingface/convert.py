@@ -31,9 +31,9 @@ from huggingface.importing import (
     FolderModel,
     errors_naming,
     is_pair,
-    num_own_sentinels,
     open_model,
     open_pair,
+    vocabulary_fields,
 )
 from models.parameters import Params, array_types
 from run.restore import config_for_reading
@@ -178,12 +178,7 @@ def _imported_config(
             raise ConfigError(f"--config.{field}={value} has no effect: the tokenizer is that of {source.where}")
     config = config_for_reading(config)
     config["model"] = config["model"] | source.fields
-    vocabulary = {"tokenizer": str(source.tokenizer_file), "append_special_tokens": False}
-    own_sentinels = num_own_sentinels(source.tokenizer_file)
-    vocabulary |= {"num_sentinels": own_sentinels} if own_sentinels else {}
-    vocabulary |= {"mode_tokens": ()} if is_default else {}
-    if isinstance(source, FolderModel):
-        vocabulary["decoder_start_token"] = source.decoder_start_token
+    vocabulary = vocabulary_fields(source) | ({"mode_tokens": ()} if is_default else {})
     config["data"] = config["data"] | {
         name: value for name, value in vocabulary.items() if f"data.{name}" not in overrides
     }

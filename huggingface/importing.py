@@ -230,7 +230,17 @@ def open_pair(path: str | os.PathLike, where: str) -> ElectraPair:
     return ElectraPair(generator, discriminator, where, fields, {"generator_size": size, "embedding_sharing": "shared"})
 
 
-def num_own_sentinels(file: Path) -> int:
+def vocabulary_fields(source: FolderModel | ElectraPair) -> dict[str, Any]:
+    """Returns the fields of config.data that give the vocabulary of a folder; mode tokens are the config's."""
+    fields: dict[str, Any] = {"tokenizer": str(source.tokenizer_file), "append_special_tokens": False}
+    if own_sentinels := _num_own_sentinels(source.tokenizer_file):
+        fields["num_sentinels"] = own_sentinels
+    if isinstance(source, FolderModel):
+        fields["decoder_start_token"] = source.decoder_start_token
+    return fields
+
+
+def _num_own_sentinels(file: Path) -> int:
     """Returns how many sentinels (<extra_id_0>, ...) the model of the tokenizer in `file` has."""
     names = {name.lstrip("\u2581") for _, name in make_tokenizer(_tokenizer_fields(file, 0, "pad")).vocab.own_names}
     return next(k for k in range(len(names) + 1) if sentinel_name(k) not in names)
@@ -238,7 +248,7 @@ def num_own_sentinels(file: Path) -> int:
 
 def _own_tokenizer(file: Path, start: DecoderStart) -> Tokenizer:
     """Returns the tokenizer in `file` with the special tokens that its model has."""
-    return make_tokenizer(_tokenizer_fields(file, num_own_sentinels(file), start))
+    return make_tokenizer(_tokenizer_fields(file, _num_own_sentinels(file), start))
 
 
 def _start_id(family: Family, hf_config: Mapping[str, Any]) -> Any:
