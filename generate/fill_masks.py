@@ -149,7 +149,7 @@ def masked_rows(
     experiment: Experiment,
     inputs: Sequences,
     length: int,
-    prompting: FillMasks | None = None,
+    prompting: FillMasks | None,
     order: np.ndarray | None = None,
 ) -> Batch:
     """Returns a batch of rows of `length` positions, one for each of `inputs`, laid out and with masks to predict.

@@ -223,12 +223,12 @@ class Attention(nnx.Module):
         if config.qk_norm:
             self.query_norm, self.key_norm = (Norm(config, features=K, rngs=rngs) for _ in range(2))
 
-    def queries(self, x_BxQxD: Array, rotation: Rotation | None = None) -> Array:
+    def queries(self, x_BxQxD: Array, rotation: Rotation | None) -> Array:
         """Returns queries [B, H, Q, K] in the compute dtype. rotation: of rotary positions; None: no rotation."""
         query = self._project(x_BxQxD, "query")[0]
         return query if rotation is None else rotate(query, rotation)
 
-    def keys_values(self, x_BxSxD: Array, rotation: Rotation | None = None) -> KeysValues:
+    def keys_values(self, x_BxSxD: Array, rotation: Rotation | None) -> KeysValues:
         """Returns keys and values, each [B, G, S, K] in the compute dtype. rotation: as for `queries`."""
         key, value = self._project(x_BxSxD, "key", "value")
         return KeysValues(key if rotation is None else rotate(key, rotation), value)

@@ -10,6 +10,7 @@ from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, append
 from objectives.objective import Masked, Objective, OutputLengths
 from objectives.prompting import RespondAtOnce
+from objectives.sft import SFT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +52,7 @@ class Teacherless(Objective):
         every = np.ones(len(tokens), bool)
         return Masked(Sequences(shown, text.lengths), text.tokens, hidden, shifted=every, causal=every)
 
-    def hidden_mask(self, tokens, lengths, keys, vocab, *, prompt_lengths):
-        width = tokens.shape[1]
-        return valid_positions(lengths, width) & ~valid_positions(prompt_lengths, width)
+    hidden_mask = SFT.hidden_mask
 
     def restore(self, inputs, targets, vocab):
         return targets[:-1]

@@ -11,8 +11,6 @@ times by a token for the first time and c(h) times in total:
 A context that did not occur has the distribution of the shorter context.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from data.store.store import TokenStore
@@ -49,16 +47,8 @@ def coverage_warnings(store: TokenStore, tokenizer: Tokenizer) -> list[str]:
     return warnings
 
 
-class TrigramLoss(NamedTuple):
-    """The loss of a trigram model, in nats per held-out token."""
-
-    nats: float
-    train_tokens: int
-    heldout_tokens: int
-
-
-def trigram_loss(train: Documents, places: np.ndarray, eos: int) -> TrigramLoss:
-    """The mean loss, on held-out tokens of one corpus, of a trigram model of its training documents.
+def trigram_loss(train: Documents, places: np.ndarray, eos: int) -> float:
+    """Returns the loss, in nats per held-out token of one corpus, of a trigram model of its training documents.
 
     The two tokens before a token are those of its document, also where its window begins between them.
 
@@ -69,8 +59,7 @@ def trigram_loss(train: Documents, places: np.ndarray, eos: int) -> TrigramLoss:
       eos: the token after, and here before, each document.
     """
     model = trigram_model(train, eos)
-    scored = triples_at(places, train.store, eos)
-    return TrigramLoss(float(-np.log(model.probability(*scored)).mean()), counted_tokens(train), len(scored[0]))
+    return float(-np.log(model.probability(*triples_at(places, train.store, eos))).mean())
 
 
 class TrigramModel:

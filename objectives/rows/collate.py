@@ -222,9 +222,7 @@ def _interleave(parts: Sequence[Examples], chosen: Sequence[np.ndarray]):
     return type(parts[0])(**fields)
 
 
-def check_lengths(
-    objective: Objective, examples: InputsTargets | Masked, lengths: np.ndarray, chosen: slice = slice(None)
-) -> None:
+def check_lengths(objective: Objective, examples: InputsTargets | Masked, lengths: np.ndarray, chosen: slice) -> None:
     """Raises TypeError where examples are longer than the objective declares, with the member to define.
 
     Such examples would not fit their rows, or the learner would compute the logits of some of their targets alone.
