@@ -175,7 +175,7 @@ class MixtureFields:
 
 @dataclasses.dataclass(frozen=True)
 class LinearMixtureFields(MixtureFields):
-    """The same with objective.schedule="linear"."""
+    """MixtureFields of a mixture with objective.schedule="linear"."""
 
     begin_step: MixtureStep
     end_step: MixtureStep
@@ -193,7 +193,7 @@ class RowFields:
 
 @dataclasses.dataclass(frozen=True)
 class LinearRowFields(RowFields):
-    """The same with objective.schedule="linear"."""
+    """RowFields of a mixture with objective.schedule="linear"."""
 
     final_weight: Weight
 

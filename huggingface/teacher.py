@@ -24,7 +24,7 @@ from run.sharding import make_mesh, shardings
 def with_teacher(experiment: Experiment) -> Experiment:
     """Returns `experiment` with the teacher that its config names, if any, of which no array is read.
 
-    Its learner's `frozen_shapes` are those of the teacher's parameters. With distillation.weight=0 the teacher is
+    The learner's `frozen_shapes` are then those of the teacher's parameters. With distillation.weight=0 the teacher is
     checked and takes no part.
 
     Raises ConfigError, one line, for a folder without a model that predicts tokens, another architecture or vocabulary,

@@ -155,8 +155,8 @@ def compiled_train_step(
 ) -> Callable[..., tuple[TrainState, dict[str, Any]]]:
     """The train step, compiled on first use as `mesh.backend` selects: jit over the mesh, or pmap with copied state.
 
-    Its third argument is `seed_array` of the seed, so that JAX's compilation cache has one program for all seeds.
-    Its fourth, if `learner.frozen_shapes` is not empty, has their arrays.
+    The step's third argument is `seed_array` of the seed, so that JAX's compilation cache has one program for all
+    seeds. The fourth, if `learner.frozen_shapes` is not empty, is their arrays.
     """
     mesh, is_pmap = batch_sharding.mesh, experiment.mesh.backend == "pmap"
     learner = experiment.learner

@@ -315,7 +315,7 @@ def _evaluate(
             ours = flatten({"data": {name: experiment.config["data"][name] for name in _OF_RUN}})
             overrides = {field: v for field, v in ours.items() if default.get(field) != v} | dict(overrides)
     of_config = [f"--config={config}"] * bool(config) + override_flags(overrides)
-    given = [f"--{name}={value}" for name, value in (flags or {}).items()]
+    given = [f"--{name}={value}" for name, value in flags.items()]
     return shlex.join(["python", "-m", "train.evaluate", f"--workdir={workdir}", *of_config, *given]) + code
 
 
