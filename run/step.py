@@ -131,7 +131,7 @@ def make_train_step(
         return jax.grad(loss, has_aux=True)(params)
 
     def summed_gradients(trees: tuple, loss_scale: LossScale | None, batch: Batch, key: jax.Array):
-        weights, useful, scored = learner.weights(batch), useful_token_fraction(batch), scored_tokens(batch)
+        weights, useful, scored = learner.weights(batch), useful_token_fraction(batch), count_scored(batch)
         if axis_name is not None:
             weights, useful = jax.lax.psum(weights, axis_name), jax.lax.pmean(useful, axis_name)
             scored = jax.lax.psum(scored, axis_name)
@@ -200,7 +200,7 @@ def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None, unk: i
                 num_bytes.ravel(), batch["example_source"].ravel(), num_segments=learner.setup.num_groups
             )
         if learner.language_model(params) is not None:
-            pair = scored_tokens(batch, unk), scored_tokens(batch)
+            pair = count_scored(batch, unk), count_scored(batch)
             sums["ratios"] = sums.get("ratios", {}) | {"unknown_fraction": pair}
         return sums
 
@@ -213,7 +213,7 @@ def useful_token_fraction(batch: Batch) -> jax.Array:
     return sum(jnp.sum(array > 0) for array in segments) / sum(array.size for array in segments)
 
 
-def scored_tokens(batch: Batch, target: int | None = None) -> jax.Array:
+def count_scored(batch: Batch, target: int | None = None) -> jax.Array:
     """Returns the number of positions with a loss weight, and with the target `target` if it is given, int32 []."""
     count = jnp.zeros((), jnp.int32)
     for name, weights in batch.items():
