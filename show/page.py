@@ -191,13 +191,9 @@ def open_page(
     Raises ConfigError as data.store.store.open_or_build and data.windows.split.split_documents do.
     """
     corpora = open_corpora(experiment, show_progress=show_progress)
-    return make_page(
-        experiment,
-        corpora.train_documents,
-        title=title,
-        num_examples=default_num_examples(experiment, num_examples),
-        heldout=corpora.heldout_documents,
-    )
+    train, heldout = corpora.train_documents, corpora.heldout_documents
+    num_examples = default_num_examples(experiment, num_examples)
+    return make_page(experiment, train, title=title, num_examples=num_examples, heldout=heldout)
 
 
 def default_num_examples(experiment: Experiment, num_examples: int | None) -> int:

@@ -9,13 +9,7 @@ from cluster.cluster import unjoined_warnings
 from cluster.devices import accelerator_warnings
 from command.program import plural
 from data.tokenizers.base import appended_names
-from data.windows.corpus_statistics import (
-    HELDOUT_TOKENS,
-    counted_tokens,
-    coverage_warnings,
-    describe_coverage,
-    trigram_loss,
-)
+from data.windows.corpus_statistics import HELDOUT_TOKENS, coverage_warnings, describe_coverage, trigram_loss
 from data.windows.document_filter import describe_excluded
 from data.windows.split import split_warnings
 from experiment.experiment import Experiment
@@ -152,8 +146,8 @@ def _trigram_line(run: CompiledRun, number: int) -> str:
     places = run.heldout.places(HELDOUT_TOKENS, number)
     loss = trigram_loss(train_documents, places, run.experiment.vocab.eos)
     return (
-        f"{loss:.3f} nats per token, {loss / np.log(2):.3f} bits: a trigram model "
-        f"({count_text(counted_tokens(train_documents))} training tokens)"
+        f"{loss.nats:.3f} nats per token, {loss.nats / np.log(2):.3f} bits: a trigram model "
+        f"({count_text(loss.train_tokens)} training tokens)"
     )
 
 

@@ -11,6 +11,8 @@ times by a token for the first time and c(h) times in total:
 A context that did not occur has the distribution of the shorter context.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from data.store.store import TokenStore
@@ -47,8 +49,15 @@ def coverage_warnings(store: TokenStore, tokenizer: Tokenizer) -> list[str]:
     return warnings
 
 
-def trigram_loss(train: Documents, places: np.ndarray, eos: int) -> float:
-    """Returns the loss, in nats per held-out token of one corpus, of a trigram model of its training documents.
+class TrigramLoss(NamedTuple):
+    """The loss of a trigram model, in nats per held-out token."""
+
+    nats: float
+    train_tokens: int
+
+
+def trigram_loss(train: Documents, places: np.ndarray, eos: int) -> TrigramLoss:
+    """Returns the mean loss, on held-out tokens of one corpus, of a trigram model of its training documents.
 
     The two tokens before a token are those of its document, also where its window begins between them.
 
@@ -59,7 +68,8 @@ def trigram_loss(train: Documents, places: np.ndarray, eos: int) -> float:
       eos: the token after, and here before, each document.
     """
     model = trigram_model(train, eos)
-    return float(-np.log(model.probability(*triples_at(places, train.store, eos))).mean())
+    probabilities = model.probability(*triples_at(places, train.store, eos))
+    return TrigramLoss(float(-np.log(probabilities).mean()), counted_tokens(train))
 
 
 class TrigramModel:

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from data.windows.corpus_statistics import HELDOUT_TOKENS, counted_tokens, trigram_loss
+from data.windows.corpus_statistics import HELDOUT_TOKENS, trigram_loss
 from evaluation.__main__ import evaluate
 from run.compiled_run import make_run
 from tests.table import reads_corpus, small_experiment
@@ -100,10 +100,9 @@ def test_the_summary_says_what_the_tokens_cover_what_is_copied_and_what_a_trigra
     assert lines["copies"] == str(text.overlap) and lines["copies"].startswith(
         f"of {len(run.corpora.heldout_documents)} held-out documents, 0 are identical"
     )
-    documents, places = run.corpora.train_documents, run.heldout.places(HELDOUT_TOKENS)
+    places = run.heldout.places(HELDOUT_TOKENS)
+    loss = trigram_loss(run.corpora.train_documents, places, 1)
     assert len(places) == len(scored(run)) == run.heldout.num_raw_tokens.sum()
-    assert lines["trigram"].startswith(f"{trigram_loss(documents, places, 1):.3f} nats per token")
-    assert lines["trigram"].endswith(
-        f" bits: a trigram model ({count_text(counted_tokens(documents))} training tokens)"
-    )
+    assert lines["trigram"].startswith(f"{loss.nats:.3f} nats per token")
+    assert lines["trigram"].endswith(f" bits: a trigram model ({count_text(loss.train_tokens)} training tokens)")
     assert "trigram" not in summary_lines(run_of(corpus, "classification"), "")
