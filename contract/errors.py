@@ -1,5 +1,8 @@
 """The error that reports invalid input, the exceptions that end a program, and the texts of foreign exceptions."""
 
+import contextlib
+from collections.abc import Iterator
+
 
 class ConfigError(ValueError):
     """Invalid configuration or input, reported in one line without a traceback.
@@ -10,6 +13,16 @@ class ConfigError(ValueError):
 
     def _render_traceback_(self) -> list[str]:  # IPython shows these lines in place of a traceback
         return [f"ConfigError: {self}"]
+
+
+@contextlib.contextmanager
+def errors_naming(where: str) -> Iterator[None]:
+    """Within this context, the message of a ConfigError begins with `where`."""
+    try:
+        yield
+    except ConfigError as error:
+        message = str(error)
+        raise ConfigError(message if message.startswith(where) else f"{where}: {message}") from error
 
 
 class Stopped(ConfigError):

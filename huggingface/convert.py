@@ -22,19 +22,11 @@ from absl import flags
 
 from command.flags import config_fields, config_overrides, define_config, parse_flags, run_command
 from command.program import visible
-from contract.errors import ConfigError
+from contract.errors import ConfigError, errors_naming
 from experiment.experiment import Experiment, make_experiment
 from files.atomic import atomic_folder, check_new_folder
 from huggingface.folder import is_huggingface_folder
-from huggingface.importing import (
-    ElectraPair,
-    FolderModel,
-    errors_naming,
-    is_pair,
-    open_model,
-    open_pair,
-    vocabulary_fields,
-)
+from huggingface.importing import ElectraPair, FolderModel, is_pair, open_model, open_pair, vocabulary_fields
 from models.parameters import Params, array_types
 from run.restore import config_for_reading
 from workdir.run_config import IN_WORKDIR

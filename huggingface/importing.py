@@ -1,9 +1,8 @@
 """The model of a Hugging Face folder, or of ELECTRA's two: its config, tokenizer and parameters."""
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from contract.errors import ConfigError
+from contract.errors import ConfigError, errors_naming
 from contract.vocab import DecoderStart, Vocab, sentinel_name
 from data.sources.config import CorpusConfig
 from data.sources.filters import OFF
@@ -283,16 +282,6 @@ def _tokenizer_fields(file: Path, num_sentinels: int, start: DecoderStart) -> Co
     of_text = {field.name: "" for field in dataclasses.fields(CorpusConfig)} | {"filters": OFF, "mode_tokens": ()}
     of_tokens = {"tokenizer": str(file), "num_sentinels": num_sentinels, "decoder_start_token": start}
     return CorpusConfig(**of_text | of_tokens | {"append_special_tokens": False})
-
-
-@contextlib.contextmanager
-def errors_naming(where: str) -> Iterator[None]:
-    """Within this context, the message of a ConfigError begins with `where`."""
-    try:
-        yield
-    except ConfigError as error:
-        message = str(error)
-        raise ConfigError(message if message.startswith(where) else f"{where}: {message}") from error
 
 
 def _tokenizer_file(folder: HuggingFaceFolder) -> Path:

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from cluster.cluster import Cluster
-from contract.errors import ConfigError
+from contract.errors import ConfigError, errors_naming
 from experiment.experiment import Experiment, check_places
 from experiment.positions import check_max_length
-from huggingface.importing import errors_naming
 from huggingface.origin import Origin, fields_as_there, match_decoder_starts, open_teacher, place_of, shifted_targets
 from huggingface.vocabulary import describe_differences, token_texts
 from models.config import ModelConfig

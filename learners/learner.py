@@ -26,7 +26,7 @@ the same name in two learners only if both take it over the same kind of tokens 
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
@@ -38,7 +38,7 @@ from models.config import ModelConfig
 from models.flops import hidden_flops, logits_flops, scored_length
 from models.parameters import Params
 from models.placement import placed, placement
-from models.transformer import Transformer, bind, init_params, logits_parameters
+from models.transformer import Batch, Transformer, bind, init_params, logits_parameters
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy, chunked_sums
 from objectives.losses.cross_entropy import (
     LossOptions,
@@ -56,7 +56,6 @@ from objectives.losses.distillation import Divergence, divergences
 from objectives.mixture import Mixture
 from objectives.objective import Objective
 
-Batch = Mapping[str, Array]  # see contract/batch.py
 Sums = dict[str, Any]  # see above
 
 
