@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from contract import rng
-from objectives.algebra.noise import valid_positions
+from objectives.algebra.noise import take, valid_positions
 from objectives.algebra.sequences import Sequences, append
 from objectives.mlm import FIRST_FREE_TAG, check_shown_rates, mask_selected, replaced
 from objectives.objective import InputsTargets, Objective, OutputLengths
@@ -30,8 +30,8 @@ class MASS(Objective):
 
     Deviations: the decoder reads its start token before the fragment, where the authors' code reads the token before
     the fragment, which the encoder reads too. Their code for translation puts a fifth of the fragments at the beginning
-    of the text, and a fifth at its end. Their targets have no EOS, and a tenth of the
-    tokens that the decoder reads is masked, and another tenth random.
+    of the text, and a fifth at its end. Their targets have no EOS, and of the tokens that their decoder reads a tenth
+    is masked and another tenth is random.
     """
 
     mask_rate: Annotated[float, "(0, 1]"]
@@ -57,8 +57,7 @@ class MASS(Objective):
         shown = mask_selected(keys, tokens, fragment, vocab, self.mask_token_rate, self.random_token_rate)
         sizes = self._sizes(lengths)
         place = first[:, None] + np.arange(int(sizes.max()))
-        hidden = np.take_along_axis(tokens, np.minimum(place, tokens.shape[1] - 1), axis=1)
-        targets = append(Sequences(hidden, sizes), vocab.eos)
+        targets = append(Sequences(take(tokens, np.minimum(place, tokens.shape[1] - 1)), sizes), vocab.eos)
         positions = first[:, None] + np.arange(targets.tokens.shape[1])
         return InputsTargets(
             append(Sequences(shown, lengths), vocab.eos), targets, positions=positions.astype(np.int32)
