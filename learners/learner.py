@@ -218,6 +218,9 @@ class Learner(abc.ABC):
         if not self.setup.loss.chunk_size:
             logits_BxLxV = self.bind_transformer(params).logits(hidden_BxLxD)
             return cross_entropy(logits_BxLxV, scored, self.loss_options)
+        return self._chunked_token_loss(params, hidden_BxLxD, scored)
+
+    def _chunked_token_loss(self, params: Params, hidden_BxLxD: Array, scored: ScoredTokens) -> LossSums:
         return chunked_cross_entropy(
             *logits_function(self.model, params["transformer"]),
             hidden_BxLxD,

@@ -268,7 +268,5 @@ class Attention(nnx.Module):
         maps = [getattr(self, name) for name in names]
         outputs = linear_maps(x_BxLxD.reshape(B * L, D), *maps)
         heads = [y.reshape(B, L, -1, self.config.head_dim).swapaxes(1, 2) for y in outputs]
-        if not self.config.qk_norm:
-            return heads
-        norms = {"query": self.query_norm, "key": self.key_norm}
+        norms = {"query": self.query_norm, "key": self.key_norm} if self.config.qk_norm else {}
         return [norms[name](x) if name in norms else x for name, x in zip(names, heads, strict=True)]

@@ -57,8 +57,7 @@ class PrefixLM(Denoising):
         longest = raw - 1
         if self.split == "fixed":
             targets = np.maximum(np.rint(raw * self.target_fraction).astype(np.int64), 1)
-            prefixes = np.maximum(raw - targets, 0)
-            return prefixes, prefixes
+            return np.maximum(raw - targets, 0), np.maximum(raw - targets, 0)
         shortest = np.rint((1 - 2 * self.target_fraction) * longest).astype(np.int64)
         return np.minimum(np.maximum(shortest, 1), longest), longest
 

@@ -57,10 +57,14 @@ class _Runs:
         self.starts = begins[lengths.any(axis=1)]
         self.padding_starts = (row * width + used)[used < width]
         if copies is not None:
-            is_copy = np.arange(num_runs) == num_runs - 1
-            self._begins_in_row = self._begins_in_row + is_copy * self._lengths_of_examples[:, None]
-            self._copied = self.spread(is_copy, np.bool_)
-            self._own = self.filled & ~self._copied
+            self._separate_copies(num_runs)
+
+    def _separate_copies(self, num_runs: int) -> None:
+        """Gives the last run of each example, its clean copy, positions of its own."""
+        is_copy = np.arange(num_runs) == num_runs - 1
+        self._begins_in_row = self._begins_in_row + is_copy * self._lengths_of_examples[:, None]
+        self._copied = self.spread(is_copy, np.bool_)
+        self._own = self.filled & ~self._copied
 
     def spread(self, values: np.ndarray | int, dtype: type) -> np.ndarray:
         """[rows, width]: at each position the value of its run, 0 on padding. values: broadcastable to [E, P]."""
