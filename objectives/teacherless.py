@@ -10,7 +10,6 @@ from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, append
 from objectives.objective import Masked, Objective, OutputLengths
 from objectives.prompting import RespondAtOnce
-from objectives.sft import SFT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +51,9 @@ class Teacherless(Objective):
         every = np.ones(len(tokens), bool)
         return Masked(Sequences(shown, text.lengths), text.tokens, hidden, shifted=every, causal=every)
 
-    hidden_mask = SFT.hidden_mask
+    def hidden_mask(self, tokens, lengths, keys, vocab, *, prompt_lengths):
+        width = tokens.shape[1]
+        return valid_positions(lengths, width) & ~valid_positions(prompt_lengths, width)
 
     def restore(self, inputs, targets, vocab):
         return targets[:-1]

@@ -36,7 +36,7 @@ CODE = {
     "huggingface": 1_987,
     "learners": 827,
     "models": 1_653,
-    "objectives": 3_940,
+    "objectives": 3_943,
     "plan": 647,
     "run": 1_365,
     "show": 995,

@@ -93,7 +93,9 @@ class _Runs:
     def fill_both(self, array: np.ndarray, copies: np.ndarray | None, padding: int) -> np.ndarray:
         """As `fill`, with the values copies[e] in the clean copy of each example; None: no example has one."""
         into = self.fill(array, padding)
-        return into if copies is None else _fill(copies, self._copies, at=self._copied, into=into)
+        if copies is None or self._copies is None:
+            return into
+        return _fill(copies, self._copies, at=self._copied, into=into)
 
     def fill_positions(self, array: np.ndarray) -> np.ndarray:
         """[rows, width]: the positions of each example, array[e]; those of clean copies are 0, 1, ..."""
