@@ -30,8 +30,8 @@ class MASS(Objective):
 
     Deviations: the decoder reads its start token before the fragment, where the authors' code reads the token before
     the fragment, which the encoder reads too. Their code for translation puts a fifth of the fragments at the beginning
-    of the text, and a fifth at its end. Their targets have no EOS, and of the tokens that their decoder reads a tenth
-    is masked and another tenth is random.
+    of the text, and a fifth at its end. Their targets have no EOS, and a tenth of the
+    tokens that the decoder reads is masked, and another tenth random.
     """
 
     mask_rate: Annotated[float, "(0, 1]"]

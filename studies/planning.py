@@ -129,11 +129,13 @@ def _plan_variant(
 
 def _validation_digest(run: PlannedRun, where: str) -> str:
     """Returns the digest of the validation text of a sweep's run. Raises ConfigError if it cannot be read."""
-    with errors_naming(f"{where}: its sweep needs validation text (data.heldout)"):
+    try:
         experiment = make_experiment(with_fields(run.fields, VALIDATION))
         corpora = open_corpora(experiment)
         experiment.batches(corpora.train_documents)
         experiment.heldout(corpora.heldout_documents)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: its sweep needs validation text (data.heldout): {error}") from error
     return corpora.heldout_digest
 
 
