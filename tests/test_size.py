@@ -40,7 +40,7 @@ CODE = {
     "plan": 647,
     "run": 1_365,
     "show": 995,
-    "studies": 3_224,
+    "studies": 3_226,
     "train": 1_037,
     "workdir": 862,
 }
