@@ -76,7 +76,7 @@ def train_batches(experiment: Experiment) -> Iterator[Batch]:
         raw_tokens = np.bincount(windows.row_ids, windows.lengths, num_rows).astype(np.int64)
         return experiment.collate(windows, num_rows) | {"raw_tokens": raw_tokens}
 
-    batches = experiment.batches(make_run(experiment).train_documents, transform=collate)
+    batches = experiment.batches(make_run(experiment).corpora.train_documents, transform=collate)
     threads, prefetch = experiment.data.reader_threads, experiment.data.prefetch_batches
     return loader(batches, start=0, threads=threads, prefetch=prefetch)
 

@@ -1,4 +1,7 @@
-"""The error that reports invalid input, the exceptions that end a program, and the texts of those of foreign code."""
+"""The error that reports invalid input, the exceptions that end a program, and the texts of foreign exceptions."""
+
+import contextlib
+from collections.abc import Iterator
 
 
 class ConfigError(ValueError):
@@ -12,12 +15,22 @@ class ConfigError(ValueError):
         return [f"ConfigError: {self}"]
 
 
+@contextlib.contextmanager
+def errors_naming(where: str) -> Iterator[None]:
+    """Within this context, the message of a ConfigError begins with `where`."""
+    try:
+        yield
+    except ConfigError as error:
+        message = str(error)
+        raise ConfigError(message if message.startswith(where) else f"{where}: {message}") from error
+
+
 class Stopped(ConfigError):
     """A signal has stopped a command that saved its work: its exit status is that of SIGTERM, for schedulers."""
 
 
 class Terminated(BaseException):
-    """SIGTERM within `command.program.run_program`. No Exception, which libraries may catch."""
+    """SIGTERM within `command.program.run_program`. Not an Exception, because libraries may catch these."""
 
 
 # What foreign code, such as a library, a tracker or a config file, must not keep from ending the program. Whatever else

@@ -57,12 +57,12 @@ def describe_trained_on(trained: Experiment, workdir: Workdir, run: CompiledRun)
     if workdir.is_imported:
         return ["the scored text was not compared with the training text of the model, which is imported"]
     count, unknown = _count_trained(trained, workdir, run.experiment, run.corpora)
-    notes, data = [], run.experiment.data
+    notes, data, num_heldout = [], run.experiment.data, len(run.corpora.heldout_documents)
     if workdir.config().get("corpus", {}).get("fingerprint") != run.corpora.content_digest:
         cut = "" if data.sources else f", data.document_per={data.document_per!r}"
         notes.append(f"{describe_corpus(data)}{cut} is not the corpus that the run was trained on")
     if count:
-        notes.append(f"{count} of {len(run.heldout_documents):,} held-out documents are training text of the run")
+        notes.append(f"{count} of {num_heldout:,} held-out documents are training text of the run")
     if unknown:
         notes.append(f"the scored text cannot be compared with all training text of the run: {unknown}")
     return notes

@@ -90,7 +90,7 @@ def continuation_denoiser(experiment: Experiment, mode: str | None = None) -> De
     return denoiser
 
 
-def pseudo_denoiser(experiment: Experiment, mode: str | None = None) -> Denoiser:
+def pseudo_denoiser(experiment: Experiment, mode: str | None) -> Denoiser:
     """Returns the denoiser in whose layout tokens within a text are hidden. Arguments as for `continuation_denoiser`.
 
     Raises ConfigError if the run has none.
@@ -202,13 +202,7 @@ def rolling_windows(text: np.ndarray, length: int) -> list[Pair]:
     ]
 
 
-def pseudo(
-    model: LanguageModel,
-    pairs: Sequence[Pair],
-    *,
-    mode: str | None = None,
-    where: Callable[[int], str] = "text {}".format,
-) -> list[Likelihood]:
+def pseudo(model: LanguageModel, pairs: Sequence[Pair], *, mode: str | None = None) -> list[Likelihood]:
     """Returns the pseudo-likelihood of each continuation: its tokens are hidden and predicted one at a time.
 
     The model reads the context and the other tokens of the continuation. This is not the likelihood of a text: the
@@ -222,7 +216,7 @@ def pseudo(
         places = range(len(pair.context), len(text))
         excess = max((_excess(experiment, denoiser, text, place, place + 1) for place in places[:1]), default=0)
         if excess > 0:
-            raise ConfigError(_too_long(experiment, pair, excess, False, where(number)))
+            raise ConfigError(_too_long(experiment, pair, excess, False, f"text {number}"))
         spans.append([(place, place + 1) for place in places])
     return _likelihoods(model, pairs, score_texts(model, denoiser, texts, spans), [0] * len(texts))
 

@@ -360,6 +360,4 @@ def _scores(
     return nats_BxK, likeliest_BxK == hidden_BxK
 
 
-@functools.partial(jax.jit, static_argnames="config")
-def _logits(config: ModelConfig, params: Params, batch: Batch) -> Array:
-    return apply(config, params, batch)
+_logits = jax.jit(apply, static_argnames="config")

@@ -27,7 +27,7 @@ from experiment.config import (
     checked_fields,
     from_mapping,
 )
-from experiment.objective import make_objective, make_schedule
+from experiment.objective import make_scheduled
 from experiment.optimizer import make_optimizer
 from experiment.positions import check_max_length, check_target_positions
 from experiment.tasks import check_sources, make_batch_specs, make_tasks
@@ -259,8 +259,7 @@ def make_experiment(
         sections = dataclasses.replace(sections, train=from_mapping(TrainConfig, config["train"], "train"))
     _check_sections(sections)
     data = sections.data
-    objective = make_objective(sections.objective, steps=sections.train.steps)
-    schedule = make_schedule(sections.objective, steps=sections.train.steps)
+    objective, schedule = make_scheduled(sections.objective, steps=sections.train.steps)
     denoisers = denoisers_of(objective, sections.objective["name"], schedule)
     tasks = make_tasks(denoisers, data)
     fields_of_model = model_fields(sections, tasks)

@@ -39,11 +39,21 @@ def _in_steps(value: Any, steps: int) -> Any:
     return round(value * (steps if value <= 1 else 1)) if is_number else value
 
 
-def make_objective(fields: Mapping[str, Any], field: str = "objective", steps: int = 0) -> Objective | Mixture:
-    """Returns the objective `fields["name"]`, an entry of OBJECTIVES, built from the other fields.
+def make_objective(fields: Mapping[str, Any]) -> Objective | Mixture:
+    """Returns the objective of `make_scheduled`, for callers that do not need the steps of schedules."""
+    return make_scheduled(fields)[0]
 
-    With a schedule: the objective at its end. Raises ConfigError for an unknown `name`, for a field of the wrong name
-    or type, and as `make_schedule` does.
+
+def make_scheduled(
+    fields: Mapping[str, Any], field: str = "objective", steps: int = 0
+) -> tuple[Objective | Mixture, Schedule | None]:
+    """Returns the objective `fields["name"]`, an entry of OBJECTIVES, and the schedule of its number fields.
+
+    With a schedule: the objective at its end. The schedule is None where the fields are constant, and for a mixture,
+    whose rows have their own.
+
+    Raises ConfigError for an unknown `name`, for a field of the wrong name or type, for a schedule of nothing or of a
+    field that is no number field of the examples, for later values without a schedule, and for steps out of order.
 
     Args:
       fields: of `config.objective`, or of a row of a mixture.
@@ -54,19 +64,11 @@ def make_objective(fields: Mapping[str, Any], field: str = "objective", steps: i
     name = fields.pop("name", None)
     if (cls := find_objective(name)) is None:
         raise ConfigError(f"{field}.name={name!r} must be one of {', '.join(map(repr, OBJECTIVES))}")
-    return _make_mixture(fields, field) if issubclass(cls, Mixture) else _with_schedule(cls, fields, field)[0]
-
-
-def make_schedule(fields: Mapping[str, Any], field: str = "objective", steps: int = 0) -> Schedule | None:
-    """Returns the schedule of the number fields of the objective that `make_objective` returns for these arguments.
-
-    None where they are constant, and for a mixture, whose rows have their own. Raises ConfigError for a schedule of
-    nothing or of a field that is no number field of the examples, for later values without one, and for steps that are
-    out of order.
-    """
-    fields = with_steps(fields, steps)
-    cls = OBJECTIVES[fields.pop("name")]
-    return None if cls is Mixture else _with_schedule(cls, fields, field)[1]
+    if issubclass(cls, Mixture):
+        return _make_mixture(fields, field), None
+    if any(str(name).startswith(("schedule", "begin_step", "end_step", "final_", "phase_")) for name in fields):
+        return (_phased if fields.get("schedule") == "phases" else _linear)(cls, fields, field)
+    return from_mapping(cls, fields, field), None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,15 +86,8 @@ class PhaseSteps:
     phase_steps: tuple[MixtureStep, ...]
 
 
-def _with_schedule(cls: type[Objective], fields: Mapping[str, Any], field: str) -> tuple[Objective, Schedule | None]:
-    """Returns the objective, with a schedule the one at its end, and the schedule."""
-    if not any(str(name).startswith(("schedule", "begin_step", "end_step", "final_", "phase_")) for name in fields):
-        return from_mapping(cls, fields, field), None
-    return (_phased if fields.get("schedule") == "phases" else _scheduled)(cls, fields, field)
-
-
-def _scheduled(cls: type[Objective], fields: Mapping[str, Any], field: str) -> tuple[Objective, Schedule | None]:
-    """The same for fields of which some are of a linear schedule."""
+def _linear(cls: type[Objective], fields: Mapping[str, Any], field: str) -> tuple[Objective, Schedule | None]:
+    """Returns the same as `make_scheduled` for fields of which some are of a linear schedule."""
     finals = {name: value for name, value in fields.items() if str(name).startswith("final_")}
     steps = {name: fields[name] for name in ("begin_step", "end_step") if name in fields}
     own = {name: value for name, value in fields.items() if name not in {"schedule", *finals, *steps}}
@@ -119,8 +114,8 @@ def _scheduled(cls: type[Objective], fields: Mapping[str, Any], field: str) -> t
     return final, Schedule(initial, final, tuple(values), linear.begin_step, linear.end_step)
 
 
-def _phased(cls: type[Objective], fields: Mapping[str, Any], field: str) -> tuple[Objective, Schedule | None]:
-    """The same for fields of which some are of phases."""
+def _phased(cls: type[Objective], fields: Mapping[str, Any], field: str) -> tuple[Objective, Schedule]:
+    """Returns the same as `make_scheduled` for fields of which some are of phases."""
     given = {name: value for name, value in fields.items() if str(name).startswith("phase_")}
     own = {name: value for name, value in fields.items() if name not in {"schedule", *given}}
     initial = from_mapping(cls, own, field)
@@ -180,7 +175,7 @@ class MixtureFields:
 
 @dataclasses.dataclass(frozen=True)
 class LinearMixtureFields(MixtureFields):
-    """The same with objective.schedule="linear"."""
+    """MixtureFields of a mixture with objective.schedule="linear"."""
 
     begin_step: MixtureStep
     end_step: MixtureStep
@@ -198,7 +193,7 @@ class RowFields:
 
 @dataclasses.dataclass(frozen=True)
 class LinearRowFields(RowFields):
-    """The same with objective.schedule="linear"."""
+    """RowFields of a mixture with objective.schedule="linear"."""
 
     final_weight: Weight
 
@@ -234,7 +229,5 @@ def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRo
     row = from_mapping(row_class, {key: value for key, value in values.items() if key in names}, field)
     own = {key: value for key, value in values.items() if key not in names}
     final_weight = row.final_weight if is_linear else row.weight
-    return TableRow(
-        make_objective(own, field), row.mode, row.weight, final_weight, row.corpora, make_schedule(own, field),
-        row.loss_weight,
-    )  # fmt: skip
+    objective, schedule = make_scheduled(own, field)
+    return TableRow(objective, row.mode, row.weight, final_weight, row.corpora, schedule, row.loss_weight)

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from contract.errors import STOPS, ConfigError, one_line
+from contract.errors import STOPS, ConfigError, errors_naming, one_line
 from experiment.config import from_mapping
 from learners import LEARNERS
 from learners.learner import Learner
@@ -86,10 +86,8 @@ def check_code(section: Any, file: str) -> None:
     Raises ConfigError, one line, where a class is missing or is of a file with other contents, and for a section that
     is damaged. Contents of which a digest is unknown are not compared.
     """
-    try:
+    with errors_naming(file):
         _check_code({"objectives": {}, "learners": {}} if section is None else section)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from error
 
 
 def _check_code(section: Any) -> None:

@@ -53,8 +53,8 @@ def make_schedule(config: OptimizerConfig, steps: int) -> optax.Schedule:
                     over 10%.
 
     T5's schedule (T5X pretrain.gin, base 1.0 and 10,000 warm-up steps) is 1 / sqrt(max(n, warmup_steps)): constant
-    during the warm-up. inverse_sqrt with learning_rate=0.01 and warmup_steps=10000 is equal to it from step 10,000 on.
-    It deliberately differs before, because Adam's first steps need a small rate.
+    during the warm-up. inverse_sqrt with learning_rate=0.01 and warmup_steps=10000 is equal to it from step 10,000 on,
+    and deliberately differs before, because Adam's first steps need a small rate.
 
     With `optimizer.cycles` each cycle has such a warm-up and schedule, counted from its begin, with its length for
     `steps`. A cycle's schedule continues after its end, as described above, until the next cycle begins; a cycle that

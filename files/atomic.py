@@ -113,7 +113,7 @@ class GrowingObject:
 def open_growing(path: str, contents: bytes) -> IO[bytes] | GrowingObject:
     """Writes `contents` to the file `path`, and returns the file, open for more.
 
-    It has no buffer, which would be written again when the file is closed after a failed write.
+    The file has no buffer, which would be written again when the file is closed after a failed write.
     """
     write_bytes(path, contents)
     return GrowingObject(path, contents) if in_bucket(path) else open(path, "ab", buffering=0)

@@ -149,7 +149,7 @@ def masked_rows(
     experiment: Experiment,
     inputs: Sequences,
     length: int,
-    prompting: FillMasks | None = None,
+    prompting: FillMasks | None,
     order: np.ndarray | None = None,
 ) -> Batch:
     """Returns a batch of rows of `length` positions, one for each of `inputs`, laid out and with masks to predict.
@@ -181,8 +181,9 @@ def mask_probabilities(
 ) -> Iterator[np.ndarray]:
     """Yields for each of `texts`, ids int32 [n], the probability of each token at each mask: float32 [masks, V].
 
-    Masks are independent: the prediction at a mask does not depend on how the other masks are filled. Those of a model
-    that was trained on blocks are meant for the first block with a mask: later blocks read its masks as if clean.
+    Masks are independent: the prediction at a mask does not depend on how the other masks are filled. Of a
+    model that was trained on blocks, use the probabilities in the first block with a mask: later blocks read its masks
+    as if they were clean.
 
     batch_size: how many texts the model reads together; the probabilities do not depend on it, except for rounding.
     """

@@ -88,7 +88,7 @@ def _without_eos(tokens: np.ndarray, vocab: Vocab) -> np.ndarray:
 
 def _heldout_text(run: CompiledRun, length: int) -> tuple[np.ndarray, str]:
     """Returns the first `length` tokens, int32, of the first held-out document that long, or of the longest one."""
-    documents = run.heldout_documents.by_corpus[run.experiment.tasks[0].corpus]
+    documents = run.corpora.heldout_documents.by_corpus[run.experiment.tasks[0].corpus]
     offsets = documents.store.offsets
     lengths = offsets[documents.index + 1] - offsets[documents.index] - 1  # without EOS
     i = int(np.argmax(np.minimum(lengths, length)))
@@ -97,7 +97,7 @@ def _heldout_text(run: CompiledRun, length: int) -> tuple[np.ndarray, str]:
 
 def _heldout_pair(run: CompiledRun) -> tuple[np.ndarray, np.ndarray, str]:
     """Returns the prompt and the start of the response, int32, of the first eligible held-out document; its name."""
-    documents = run.heldout_documents.by_corpus[run.experiment.tasks[0].corpus]
+    documents = run.corpora.heldout_documents.by_corpus[run.experiment.tasks[0].corpus]
     documents, _ = eligible(documents, run.experiment.window_specs[0])
     tokens = documents.tokens(0).astype(np.int32)
     prompt, response = np.split(tokens, [documents.store.prompt_lengths[documents.index[0]]])

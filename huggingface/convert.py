@@ -1,11 +1,11 @@
 """A Hugging Face folder as the folder of a run: python -m train.convert --from=DIR --workdir=RUN
 
 train.evaluate, train.generate, train.export, train.show and train.init_from read the new folder as that of a run, with
-the model as the checkpoint of step 0. The model is the folder's; the objective follows from its class: CLM for GPT-2
-and Llama, MLM for BERT and RoBERTa, NSP for BERT with its sentence head, span corruption for T5, BART's noise for BART,
-ELECTRA for a folder that has the folders generator and discriminator. --config=configs/OTHER.py chooses another one,
-and --config.data.source and so on the corpus of held-out text. Only safetensors are read, never a pickled file. See
-docs/huggingface.md.
+the model as the checkpoint of step 0. The model is the folder's; the objective follows from its class: CLM for GPT-2,
+Llama and Qwen3, MLM for BERT, RoBERTa, ModernBERT and ELECTRA's generator, NSP for BERT with its sentence head, span
+corruption for T5, BART's noise for BART, ELECTRA for a folder that has the folders generator and discriminator.
+--config=configs/OTHER.py chooses another one, and --config.data.source and so on the corpus of held-out text. Only
+safetensors are read, never a pickled file. See docs/huggingface.md.
 """
 
 import contextlib
@@ -22,19 +22,11 @@ from absl import flags
 
 from command.flags import config_fields, config_overrides, define_config, parse_flags, run_command
 from command.program import visible
-from contract.errors import ConfigError
+from contract.errors import ConfigError, errors_naming
 from experiment.experiment import Experiment, make_experiment
 from files.atomic import atomic_folder, check_new_folder
 from huggingface.folder import is_huggingface_folder
-from huggingface.importing import (
-    ElectraPair,
-    FolderModel,
-    errors_naming,
-    is_pair,
-    num_own_sentinels,
-    open_model,
-    open_pair,
-)
+from huggingface.importing import ElectraPair, FolderModel, is_pair, open_model, open_pair, vocabulary_fields
 from models.parameters import Params, array_types
 from run.restore import config_for_reading
 from workdir.run_config import IN_WORKDIR
@@ -178,12 +170,7 @@ def _imported_config(
             raise ConfigError(f"--config.{field}={value} has no effect: the tokenizer is that of {source.where}")
     config = config_for_reading(config)
     config["model"] = config["model"] | source.fields
-    vocabulary = {"tokenizer": str(source.tokenizer_file), "append_special_tokens": False}
-    own_sentinels = num_own_sentinels(source.tokenizer_file)
-    vocabulary |= {"num_sentinels": own_sentinels} if own_sentinels else {}
-    vocabulary |= {"mode_tokens": ()} if is_default else {}
-    if isinstance(source, FolderModel):
-        vocabulary["decoder_start_token"] = source.decoder_start_token
+    vocabulary = vocabulary_fields(source) | ({"mode_tokens": ()} if is_default else {})
     config["data"] = config["data"] | {
         name: value for name, value in vocabulary.items() if f"data.{name}" not in overrides
     }

@@ -1,11 +1,10 @@
 """Encoders of `transformers`: BERT, RoBERTa, ELECTRA's generator and discriminator, and ModernBERT."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import jax
 import numpy as np
-from jax import Array
 
 from contract.errors import ConfigError
 from contract.vocab import Vocab
@@ -14,7 +13,6 @@ from huggingface.decoders import require_plain_rope, rope_base
 from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Tensor, holds, linear, norm
 from models.config import ModelConfig
 from models.heads import Classifier, DiscriminatorHead
-from models.parameters import Params, init_module
 
 _NUM_CLASSES = 2  # labels of a sentence pair: 0, B follows A
 
@@ -148,13 +146,8 @@ class BertPreTraining(BertMaskedLM):
     """BertForPreTraining: a masked language model with a classifier of sentence pairs."""
 
     architecture = "BertForPreTraining"
-    heads = ("pair_classifier",)
+    heads: ClassVar = {"pair_classifier": functools.partial(Classifier, num_classes=_NUM_CLASSES)}
     unused = (r"bert\.embeddings\.(position_ids|token_type_ids)",)
-
-    def init_params(self, model: ModelConfig, key: Array) -> Params:
-        transformer_key, classifier_key = jax.random.split(key)
-        classifier = init_module(Classifier, model, _NUM_CLASSES, key=classifier_key)
-        return super().init_params(model, transformer_key) | {"pair_classifier": classifier}
 
     def head_rows(self, model: ModelConfig) -> list[Tensor]:
         rows = super().head_rows(model) + linear("bert.pooler.dense", "pair_classifier/pooler/dense", bias=True)
@@ -187,7 +180,6 @@ class SequenceClassifier(Encoder):
     classes: the names of the classes, in the order of their ids.
     """
 
-    heads = ("classifier",)
     classifier_names: ClassVar[tuple[str, str]]  # of the dense layer before tanh, and of the classes
 
     def __init__(self, classes: Sequence[str]):
@@ -247,14 +239,8 @@ class ElectraPreTraining(Electra):
     """ElectraForPreTraining: a Transformer without an output table, and the head of the discriminator."""
 
     architecture = "ElectraForPreTraining"
-    heads = ("discriminator_head",)
+    heads: ClassVar = {"discriminator_head": DiscriminatorHead}
     fields: ClassVar = Encoder.fields | {"prediction_head": ("bert", "linear"), "predicts_tokens": (False,)}
-
-    def init_params(self, model: ModelConfig, key: Array) -> Params:
-        transformer_key, head_key = jax.random.split(key)
-        return super().init_params(model, transformer_key) | {
-            "discriminator_head": init_module(DiscriminatorHead, model, key=head_key)
-        }
 
     def head_rows(self, model: ModelConfig) -> list[Tensor]:
         rows = linear("discriminator_predictions.dense", "discriminator_head/dense", bias=True)

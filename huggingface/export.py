@@ -20,10 +20,10 @@ from contract.errors import ConfigError
 from data.tokenizers.export import write_huggingface_tokenizer
 from data.tokenizers.tokenizer import HuggingFaceTokenizer
 from experiment.experiment import Experiment
-from files.atomic import atomic_folder, check_new_folder
+from files.atomic import atomic_folder, check_new_folder, write_json
 from generate.prompts import make_prompt
 from huggingface.families import FAMILIES, Folder, folders_of
-from huggingface.folder import WeightsDtype, write_json, write_weights
+from huggingface.folder import WeightsDtype, write_weights
 from huggingface.importing import KEPT_OPTIONS
 from models.parameters import Params
 from objectives import Denoiser

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from flax import nnx
 from jax import Array
 
 from contract.errors import ConfigError
@@ -22,7 +23,7 @@ from contract.ranges import check_ranges
 from contract.vocab import Vocab
 from huggingface.config_json import Options
 from models.config import ModelConfig
-from models.parameters import Params, leaf_name, stacks_layers
+from models.parameters import Params, init_module, leaf_name, stacks_layers
 from models.transformer import init_params
 
 # Fields of config.model that change only how a model computes, not what it computes.
@@ -130,7 +131,8 @@ class Family(abc.ABC):
     architecture: ClassVar[str]  # the name of the class, the entry of "architectures" in config.json
     aliases: ClassVar[tuple[str, ...]] = ()  # other entries of "architectures" whose folders hold the same tensors
     model_type: ClassVar[str]
-    heads: ClassVar[tuple[str, ...]] = ()  # entries of the parameters besides "transformer"
+    # Entries of the parameters besides "transformer", with their module: a function of the model and of `rngs`.
+    heads: ClassVar[Mapping[str, Callable[..., nnx.Module]]] = {}
     prefix: ClassVar[str] = ""  # of the tensors of the model without its head; folders of that model lack the prefix
     defaults: ClassVar[Mapping[str, Any]]  # the options of config.json that are read, with the class's defaults
     option_aliases: ClassVar[Mapping[str, str]] = {}  # other names of options: `attribute_map` of the configuration
@@ -198,13 +200,12 @@ class Family(abc.ABC):
         Raises ConfigError that names missing tensors, surplus tensors, a tensor of another shape, unequal copies of a
         shared tensor, and a tensor that must be zero.
         """
-        shapes = jax.eval_shape(lambda key: self.init_params(model, key), jax.random.key(0))
         tensors, zeros = self._named(tensors), self.zeros(model)
         for name in zeros.keys() & tensors.keys():
             if np.any(tensors[name]):
                 raise ConfigError(f"tensor {name} must be 0: the models of this project do not have this tensor")
         tensors = Renamed(tensors, {name: name for name in tensors if name not in zeros})
-        return to_params(tensors, self.table(model, hf_config), shapes, unused=self.unused)
+        return to_params(tensors, self.table(model, hf_config), self.shapes(model), unused=self.unused)
 
     # To a folder
 
@@ -264,9 +265,14 @@ class Family(abc.ABC):
         """Returns the name and shape of each tensor that the class has and `model` lacks, so that it must be 0."""
         return {}
 
-    def init_params(self, model: ModelConfig, key: Array) -> Params:
-        """Returns parameters of `model` and of the class's heads, drawn from `key`."""
-        return {"transformer": init_params(model, key)}
+    def shapes(self, model: ModelConfig) -> Params:
+        """Returns the shapes of the parameters of `model` and of the class's heads."""
+
+        def init(key: Array) -> Params:
+            heads = {name: init_module(head, model, key=key) for name, head in self.heads.items()}
+            return {"transformer": init_params(model, key)} | heads
+
+        return jax.eval_shape(init, jax.random.key(0))
 
     def _named(self, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Returns `tensors` by the class's names: with the prefix, and norms as today's `transformers` names them.

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -117,11 +116,6 @@ def write_weights(folder: Path, tensors: Mapping[str, np.ndarray], dtype: Weight
         save_file(converted, folder / _WEIGHTS, metadata={"format": "pt"})  # transformers refuses files without it
     except SafetensorError as error:  # such as a full disk
         raise OSError(str(error)) from error
-
-
-def write_json(path: Path, contents: Mapping[str, Any]) -> None:
-    """Writes `contents` as JSON with indents. Raises OSError."""
-    path.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
 
 
 def _convert(name: str, tensor: np.ndarray, dtype: WeightsDtype) -> np.ndarray:

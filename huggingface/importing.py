@@ -1,9 +1,8 @@
 """The model of a Hugging Face folder, or of ELECTRA's two: its config, tokenizer and parameters."""
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from contract.errors import ConfigError
+from contract.errors import ConfigError, errors_naming
 from contract.vocab import DecoderStart, Vocab, sentinel_name
 from data.sources.config import CorpusConfig
 from data.sources.filters import OFF
@@ -230,7 +229,17 @@ def open_pair(path: str | os.PathLike, where: str) -> ElectraPair:
     return ElectraPair(generator, discriminator, where, fields, {"generator_size": size, "embedding_sharing": "shared"})
 
 
-def num_own_sentinels(file: Path) -> int:
+def vocabulary_fields(source: FolderModel | ElectraPair) -> dict[str, Any]:
+    """Returns the fields of config.data that give the vocabulary of a folder; mode tokens are the config's."""
+    fields: dict[str, Any] = {"tokenizer": str(source.tokenizer_file), "append_special_tokens": False}
+    if own_sentinels := _num_own_sentinels(source.tokenizer_file):
+        fields["num_sentinels"] = own_sentinels
+    if isinstance(source, FolderModel):
+        fields["decoder_start_token"] = source.decoder_start_token
+    return fields
+
+
+def _num_own_sentinels(file: Path) -> int:
     """Returns how many sentinels (<extra_id_0>, ...) the model of the tokenizer in `file` has."""
     names = {name.lstrip("\u2581") for _, name in make_tokenizer(_tokenizer_fields(file, 0, "pad")).vocab.own_names}
     return next(k for k in range(len(names) + 1) if sentinel_name(k) not in names)
@@ -238,7 +247,7 @@ def num_own_sentinels(file: Path) -> int:
 
 def _own_tokenizer(file: Path, start: DecoderStart) -> Tokenizer:
     """Returns the tokenizer in `file` with the special tokens that its model has."""
-    return make_tokenizer(_tokenizer_fields(file, num_own_sentinels(file), start))
+    return make_tokenizer(_tokenizer_fields(file, _num_own_sentinels(file), start))
 
 
 def _start_id(family: Family, hf_config: Mapping[str, Any]) -> Any:
@@ -273,16 +282,6 @@ def _tokenizer_fields(file: Path, num_sentinels: int, start: DecoderStart) -> Co
     of_text = {field.name: "" for field in dataclasses.fields(CorpusConfig)} | {"filters": OFF, "mode_tokens": ()}
     of_tokens = {"tokenizer": str(file), "num_sentinels": num_sentinels, "decoder_start_token": start}
     return CorpusConfig(**of_text | of_tokens | {"append_special_tokens": False})
-
-
-@contextlib.contextmanager
-def errors_naming(where: str) -> Iterator[None]:
-    """Within this context, the message of a ConfigError begins with `where`."""
-    try:
-        yield
-    except ConfigError as error:
-        message = str(error)
-        raise ConfigError(message if message.startswith(where) else f"{where}: {message}") from error
 
 
 def _tokenizer_file(folder: HuggingFaceFolder) -> Path:

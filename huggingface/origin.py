@@ -14,7 +14,7 @@ from contract.vocab import DECODER_STARTS
 from data.tokenizers.tokenizer import Tokenizer
 from experiment.experiment import Experiment
 from huggingface.folder import is_huggingface_folder
-from huggingface.importing import FolderModel, num_own_sentinels, open_model
+from huggingface.importing import open_model, vocabulary_fields
 from huggingface.vocabulary import VOCABULARY
 from models.config import ModelConfig
 from models.transformer import Params, init_params
@@ -98,7 +98,7 @@ def open_teacher(path: str) -> Origin:
 def _origin_of_folder(path: str, where: str) -> Origin:
     found = open_model(path, where)
     modules = frozenset(jax.eval_shape(functools.partial(init_params, found.model), jax.random.key(0)))
-    parts = (found.model, found.tokenizer, _vocabulary_of_folder(found), found.shapes, modules)
+    parts = (found.model, found.tokenizer, vocabulary_fields(found), found.shapes, modules)
     return Origin(where, "folder", *parts, lambda mesh: (found.load(mesh), None), frozenset({found.model.has_decoder}))
 
 
@@ -229,11 +229,3 @@ def _fields_of(origin: Origin, config: Mapping[str, Any], overrides: Mapping[str
         longest = origin.model.max_length - has_targets  # the last token of a full row has a position too
         fields |= {name: longest for name, n in lengths.items() if n > longest}
     return fields | vocabulary
-
-
-def _vocabulary_of_folder(found: FolderModel) -> dict[str, Any]:
-    """Returns the fields of config.data that give the vocabulary of a folder; mode tokens are the config's."""
-    own_sentinels = num_own_sentinels(found.tokenizer_file)
-    fields = {"tokenizer": str(found.tokenizer_file), "append_special_tokens": False}
-    fields |= {"num_sentinels": own_sentinels} if own_sentinels else {}
-    return fields | {"decoder_start_token": found.decoder_start_token}

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from cluster.cluster import Cluster
-from contract.errors import ConfigError
+from contract.errors import ConfigError, errors_naming
 from experiment.experiment import Experiment, check_places
 from experiment.positions import check_max_length
-from huggingface.importing import errors_naming
 from huggingface.origin import Origin, fields_as_there, match_decoder_starts, open_teacher, place_of, shifted_targets
 from huggingface.vocabulary import describe_differences, token_texts
 from models.config import ModelConfig
@@ -24,7 +23,7 @@ from run.sharding import make_mesh, shardings
 def with_teacher(experiment: Experiment) -> Experiment:
     """Returns `experiment` with the teacher that its config names, if any, of which no array is read.
 
-    Its learner's `frozen_shapes` are those of the teacher's parameters. With distillation.weight=0 the teacher is
+    The learner's `frozen_shapes` are then those of the teacher's parameters. With distillation.weight=0 the teacher is
     checked and takes no part.
 
     Raises ConfigError, one line, for a folder without a model that predicts tokens, another architecture or vocabulary,

@@ -67,7 +67,10 @@ class ClassificationLearner(Learner):
         return state_at(hidden_BxLxD, batch[f"{target_side(batch)}_loss_weights"].argmax(axis=1))
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
-        hidden = hidden_flops(self.model, inputs_length, targets_length)
+        model = self.model
+        if self.objective.pooling == "mean" and model.has_encoder:  # the decoder of an encoder-decoder does not run
+            model = dataclasses.replace(model, architecture="encoder_only")
+        hidden = hidden_flops(model, inputs_length, targets_length)
         return hidden + pooled_flops(self.model, self.objective.num_classes)
 
     def language_model(self, params: Params) -> None:

@@ -152,7 +152,7 @@ class ElectraLearner(Learner):
         return ("transformer", "generator") if self.objective.embedding_sharing == "gdes" else ("transformer",)
 
     def discriminator_params(self, params: Params) -> Params:
-        """Returns the parameters of the discriminator's Transformer. Its loss has no gradient for the generator's."""
+        """Returns the parameters of the discriminator's Transformer, which pass no gradient to the generator's."""
         transformer = params["transformer"]
         if self.objective.embedding_sharing != "gdes":
             return transformer

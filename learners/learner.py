@@ -26,7 +26,7 @@ the same name in two learners only if both take it over the same kind of tokens 
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
@@ -38,7 +38,7 @@ from models.config import ModelConfig
 from models.flops import hidden_flops, logits_flops, scored_length
 from models.parameters import Params
 from models.placement import placed, placement
-from models.transformer import Transformer, bind, init_params, logits_parameters
+from models.transformer import Batch, Transformer, bind, init_params, logits_parameters
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy, chunked_sums
 from objectives.losses.cross_entropy import (
     LossOptions,
@@ -56,7 +56,6 @@ from objectives.losses.distillation import Divergence, divergences
 from objectives.mixture import Mixture
 from objectives.objective import Objective
 
-Batch = Mapping[str, Array]  # see contract/batch.py
 Sums = dict[str, Any]  # see above
 
 
@@ -206,12 +205,17 @@ class Learner(abc.ABC):
             return self._distilled_token_loss(params, hidden_BxLxD, batch)
         return with_denominators(self._token_loss(params, hidden_BxLxD, batch), batch)
 
+    def _scored(self, batch: Batch, *states: Array) -> tuple[ScoredTokens, list[Array]]:
+        """Returns the scored tokens and `states`, [B, L, D] each, at the positions that have logits (`num_logits`)."""
+        scored, length = scored_tokens(batch), states[0].shape[1]
+        if self.num_logits(length) == length:
+            return scored, [*states]
+        positions_BxK = scored_positions(scored.weights_BxL, self.num_logits(length))
+        return scored_at(scored, positions_BxK), [at_positions(x, positions_BxK) for x in states]
+
     def _token_loss(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> LossSums:
-        scored, length, chunk_size = scored_tokens(batch), hidden_BxLxD.shape[1], self.setup.loss.chunk_size
-        if self.num_logits(length) < length:
-            positions_BxK = scored_positions(scored.weights_BxL, self.num_logits(length))
-            hidden_BxLxD, scored = at_positions(hidden_BxLxD, positions_BxK), scored_at(scored, positions_BxK)
-        if not chunk_size:
+        scored, [hidden_BxLxD] = self._scored(batch, hidden_BxLxD)
+        if not self.setup.loss.chunk_size:
             logits_BxLxV = self.bind_transformer(params).logits(hidden_BxLxD)
             return cross_entropy(logits_BxLxV, scored, self.loss_options)
         return self._chunked_token_loss(params, hidden_BxLxD, scored)
@@ -227,16 +231,12 @@ class Learner(abc.ABC):
         )
 
     def _distilled_token_loss(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> LossSums:
-        teacher, distillation, length = self.setup.teacher, self.setup.distillation, hidden_BxLxD.shape[1]
+        teacher, distillation = self.setup.teacher, self.setup.distillation
         assert teacher is not None, "params has a teacher"
         # Only the student's attention is annealed: the teacher reads as it was trained to.
         open_batch = {name: field for name, field in batch.items() if not name.startswith("decoder_future_")}
-        states = hidden_BxLxD, bind(teacher, params["teacher"]).hidden(open_batch)
-        scored, num_logits = scored_tokens(batch), self.num_logits(length)
-        if num_logits < length:
-            positions_BxK = scored_positions(scored.weights_BxL, num_logits)
-            states = tuple(at_positions(x, positions_BxK) for x in states)
-            scored = scored_at(scored, positions_BxK)
+        teacher_BxLxD = bind(teacher, params["teacher"]).hidden(open_batch)
+        scored, [hidden_BxLxD, teacher_BxLxD] = self._scored(batch, hidden_BxLxD, teacher_BxLxD)
         logits_of, parameters = logits_function(self.model, params["transformer"])
         teacher_logits_of, frozen = logits_function(teacher, params["teacher"])
         ids = min(self.model.vocab_size, teacher.vocab_size)  # of both tables; tokenizers have no more
@@ -257,9 +257,9 @@ class Learner(abc.ABC):
             return hard._replace(minimized_sum=mixed, ratios={"distillation_loss": (soft, hard.weight_sum)})
 
         # Even without chunks by each device for its own rows: a top-k of sharded rows would gather them.
-        chunk_size = self.setup.loss.chunk_size or num_logits
+        chunk_size = self.setup.loss.chunk_size or hidden_BxLxD.shape[1]
         options = {"chunk_size": chunk_size, "per_device": placement().per_device}
-        sums = chunked_sums(sums_of, parameters, frozen, states[0], (scored, states[1]), **options)
+        sums = chunked_sums(sums_of, parameters, frozen, hidden_BxLxD, (scored, teacher_BxLxD), **options)
         sums = with_denominators(sums, batch)
         return sums._replace(ratios={name: (total, sums.weight_sum) for name, (total, _) in sums.ratios.items()})
 

@@ -223,12 +223,12 @@ class Attention(nnx.Module):
         if config.qk_norm:
             self.query_norm, self.key_norm = (Norm(config, features=K, rngs=rngs) for _ in range(2))
 
-    def queries(self, x_BxQxD: Array, rotation: Rotation | None = None) -> Array:
+    def queries(self, x_BxQxD: Array, rotation: Rotation | None) -> Array:
         """Returns queries [B, H, Q, K] in the compute dtype. rotation: of rotary positions; None: no rotation."""
         query = self._project(x_BxQxD, "query")[0]
         return query if rotation is None else rotate(query, rotation)
 
-    def keys_values(self, x_BxSxD: Array, rotation: Rotation | None = None) -> KeysValues:
+    def keys_values(self, x_BxSxD: Array, rotation: Rotation | None) -> KeysValues:
         """Returns keys and values, each [B, G, S, K] in the compute dtype. rotation: as for `queries`."""
         key, value = self._project(x_BxSxD, "key", "value")
         return KeysValues(key if rotation is None else rotate(key, rotation), value)
@@ -263,14 +263,10 @@ class Attention(nnx.Module):
         return model_dropout(self.config, y.reshape(B, Q, -1), output_key)
 
     def _project(self, x_BxLxD: Array, *names: str) -> list[Array]:
-        """Returns each projection of x, split into heads and normed if model.qk_norm: [B, heads, L, K]."""
+        """Returns each projection of x, [B, heads, L, K]; with model.qk_norm, queries and keys after their norms."""
         B, L, D = x_BxLxD.shape
         maps = [getattr(self, name) for name in names]
         outputs = linear_maps(x_BxLxD.reshape(B * L, D), *maps)
         heads = [y.reshape(B, L, -1, self.config.head_dim).swapaxes(1, 2) for y in outputs]
-        return self._normed(names, heads) if self.config.qk_norm else heads
-
-    def _normed(self, names: tuple[str, ...], heads: list[Array]) -> list[Array]:
-        """Returns queries and keys after their norms, and values as they are."""
-        norms = {"query": self.query_norm, "key": self.key_norm}
+        norms = {"query": self.query_norm, "key": self.key_norm} if self.config.qk_norm else {}
         return [norms[name](x) if name in norms else x for name, x in zip(names, heads, strict=True)]

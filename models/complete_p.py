@@ -1,7 +1,7 @@
 """CompleteP: initial parameters and steps with which one learning rate serves all widths and depths of a model.
 
-Dey et al. (2025, arXiv 2505.01618), table 1 with alpha = 1. It contains muP (Yang et al. 2022, arXiv 2203.03466), whose
-rules are those of the width. Their multipliers of residual branches (1 / depth ratio) and of logits (1 / width ratio)
+Dey et al. (2025, arXiv 2505.01618), table 1 with alpha = 1. Its rules of the width are those of muP (Yang et al. 2022,
+arXiv 2203.03466). The papers' multipliers of residual branches (1 / depth ratio) and of logits (1 / width ratio)
 are not in the forward pass: a factor m of a product of Adam's parameter is the same as m times its initial values, m
 times its step and 1 / m times its eps, if the norm that clips gradients has m times the parameter's gradient. So a
 model has the same function, export and plan as any other.
@@ -33,8 +33,8 @@ class Factors(NamedTuple):
 def factors(config: ModelConfig, name: str) -> Factors:
     """Returns the factors for the parameter `name`, 1 in a model of the base's width and depth.
 
-    Those of initial values are in models/initializers.py, by the same rules. The weight decay of a step has no factor,
-    as in table 1, where the factors of the learning rate and of the decay cancel.
+    The factors of initial values are in models/initializers.py, by the same rules. The weight decay of a step has no
+    factor, as in table 1, where the factors of the learning rate and of the decay cancel.
     """
     width, depth = width_ratio(config), depth_ratio(config)
     has_width_inputs = name.endswith("/kernel") and "offset_projection/" not in name  # whose inputs are head_dim

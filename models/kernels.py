@@ -46,7 +46,8 @@ def choose_attention(
     Raises ValueError if `config.attention` names a kernel that does not support the model or the platform.
     """
     if config.attention != "auto":
-        _check_supported(config, platform, per_row_masks)
+        if config.attention != "xla" and (why := _unsupported(config.attention, config, platform, per_row_masks)):
+            raise ValueError(f"model.attention={config.attention!r} must be 'auto' or 'xla': {config.attention} {why}")
         return config.attention, f"model.attention={config.attention!r}"
     drawback = f"no fused kernel for {platform}"
     for i, kernel in enumerate(_FUSED_KERNELS.get(platform, ())):
@@ -55,11 +56,6 @@ def choose_attention(
             return kernel, drawback if i else "supports this model"
         drawback = f"{kernel} {unsuited}"
     return "xla", drawback
-
-
-def _check_supported(config: ModelConfig, platform: str, per_row_masks: bool) -> None:
-    if config.attention != "xla" and (why := _unsupported(config.attention, config, platform, per_row_masks)):
-        raise ValueError(f"model.attention={config.attention!r} must be 'auto' or 'xla': {config.attention} {why}")
 
 
 def _unsupported(kernel: str, config: ModelConfig, platform: str, per_row_masks: bool) -> str | None:

@@ -211,7 +211,7 @@ def rematerialized(config: ModelConfig, body: Callable) -> Callable:
       none: everything that the backward pass needs is saved;
       dots: products with kernels are saved; attention scores and elementwise functions are recomputed;
       full: only a layer's inputs are saved, and its forward pass runs twice;
-      auto: as none. It is for models that are not trained; a train step has one of the others.
+      auto: as none, in models that are not trained; a train step has one of the others.
 
     Values and gradients are the same. `prevent_cse` is not needed inside a scan that remains a loop.
     """

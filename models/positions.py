@@ -124,9 +124,10 @@ def continued_positions(
 class TargetPositions(nnx.Module):
     """The second position encoding of sigma-GPT (Pannatier et al. 2024, arXiv 2404.09562): where the next token is.
 
-    It is added to the embeddings. With learned positions: a second table, of the target's position. With rotary ones:
-    a linear map of the cosines and sines of the angles of the offset from the position of the token that is read to the
-    target's. A query can then attend to what is around its target, because a rotation by this offset is linear in them.
+    The encoding is added to the embeddings. With learned positions: a second table, of the target's position. With
+    rotary positions: a linear map of the cosines and sines of the angles of the offset from the position of the token
+    that is read to the target's. A query can then attend to what is around its target, because a rotation by this
+    offset is linear in them.
 
     Deviation: sigma-GPT concatenates both encodings, of half the width each. A sum can represent this, and leaves the
     model without the second encoding as it was. sigma-GPT has no rotary positions.

@@ -20,7 +20,7 @@ from models.placement import constrain_activations
 from models.positions import TargetPositions
 from models.stack import AttentionContext, Stack
 
-Batch = Mapping[str, Array]
+Batch = Mapping[str, Array]  # see contract/batch.py
 
 
 class Transformer(nnx.Module):

@@ -29,7 +29,7 @@ class AnyOrder(Objective):
         are the inputs. XLNet's 1 / K is 1/6 (Yang et al. 2019, arXiv 1906.08237, section 2.3).
 
     The batch has the place of each target (`decoder_target_positions`, contract/batch.py), and the model must have
-    model.target_positions=True. From left to right batches are those of CLM, with this field.
+    model.target_positions=True. Texts that are read from left to right have the batches of CLM, with this field.
 
     Evaluations read every text in a random order, unless shuffled_share is 0 at the end: `any_order_bits_per_byte` is
     the bound, estimated from one order of each text. Evaluated under configs/clm.py, a run's `bits_per_byte` is from

@@ -23,7 +23,7 @@ class MaskedInputs(CLM):
     masks are most of what masked diffusion gains where text is repeated; Ni et al. (2025, arXiv 2511.03276) find that
     noise of the inputs helps CLM there, and less than diffusion does.
 
-    mask_rate: expected share of the tokens that the model reads which are hidden. It reads all tokens of a text but the
+    mask_rate: expected share of hidden tokens among those that the model reads, which are all tokens of a text but the
         last. 0.0: CLM.
     mask_count: how many of the m tokens that are read are hidden. "probabilistic": int(rate * m + U[0, 1)). "uniform":
         the same, but the rate is drawn for each example, uniform from 0 to 2 * mask_rate. mask_rate is then at most

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from contract import rng
-from objectives.algebra.noise import valid_positions
+from objectives.algebra.noise import take, valid_positions
 from objectives.algebra.sequences import Sequences, append
 from objectives.mlm import FIRST_FREE_TAG, check_shown_rates, mask_selected, replaced
 from objectives.objective import InputsTargets, Objective, OutputLengths
@@ -59,8 +59,7 @@ class MASS(Objective):
         shown = mask_selected(keys, tokens, fragment, vocab, self.mask_token_rate, self.random_token_rate)
         sizes = self._sizes(lengths)
         place = first[:, None] + np.arange(int(sizes.max()))
-        hidden = np.take_along_axis(tokens, np.minimum(place, tokens.shape[1] - 1), axis=1)
-        targets = append(Sequences(hidden, sizes), vocab.eos)
+        targets = append(Sequences(take(tokens, np.minimum(place, tokens.shape[1] - 1)), sizes), vocab.eos)
         positions = first[:, None] + np.arange(targets.tokens.shape[1])
         return InputsTargets(
             append(Sequences(shown, lengths), vocab.eos), targets, positions=positions.astype(np.int32)

@@ -30,7 +30,7 @@ class MLM(Objective):
     mask_count: how many positions are selected. "rounded": max(1, round(rate * n)), as in BERT. "probabilistic":
         int(rate * n + U[0, 1)), as in RoBERTa, but at least one. "uniform": 1 + int(2 * rate * m * U[0, 1)) of the m
         tokens that may be selected, drawn for each example; rate is at most 0.5, with which each number from 1 to m is
-        equally likely, as in MLM-U (Kitouni et al. 2024, arXiv 2406.05183). Its weights of 1 / rate there are not.
+        equally likely, as in MLM-U (Kitouni et al. 2024, arXiv 2406.05183), whose weights of 1 / rate the loss lacks.
     mask_unit: "token", or "word" for whole words (objectives/algebra/words.py). For words the count is an upper bound;
         where every word is longer than the bound, single tokens are selected.
     ngram_weights: relative frequencies of selecting 1, 2, 3, ... consecutive units together. BERT: (1.0,),

@@ -98,7 +98,7 @@ class Objective(abc.ABC):
 
     A subclass of a concrete objective that changes the examples (`corrupt`, or a Denoising's `noise_mask` and views)
     must also define the inherited members that describe them: `prompting`, `hidden_mask`, `restore`, `byte_metric`,
-    `has_inputs` and `most_scored`. Defining the class raises TypeError otherwise.
+    `has_inputs`, `most_scored` and `variants`. Defining the class raises TypeError otherwise.
     """
 
     architectures: ClassVar[frozenset[Architecture]] = frozenset({"decoder_only", "encoder_decoder"})

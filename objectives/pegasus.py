@@ -32,9 +32,9 @@ class PEGASUS(Objective):
 
     Words are compared by their tokens (objectives/reverse.py, `unit_starts`): with case, and a word after a space is
     not the word at the beginning of a text where the vocabulary joins spaces to words. White space and single tokens of
-    punctuation are no words. With T = sentence and R = rest, F1 is twice their common words by those of T and R, and
-    the latter are the words of the text. So the sentences are ordered by their number of common words; of equal ones
-    the first comes first.
+    punctuation are no words. F1 is twice the words that a sentence and the rest have in common, divided by the words of
+    both, which are those of the text. So the sentences are ordered by their number of common words; of equal ones the
+    first comes first.
 
     Deviations: the paper cuts targets at 256 tokens; `most_hidden` keeps them within the row instead. PEGASUS LARGE has
     a ratio of .45, of which a fifth of the sentences stay in the inputs, and noise in its scores. [MASK] is the paper's

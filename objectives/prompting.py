@@ -134,7 +134,7 @@ class Respond(Prompting):
     task: ClassVar[Task] = "respond"
 
     def lay_out(self, text, vocab):
-        return PromptTokens(_ids([*text, *([vocab.eos] if self.inputs_eos else [])]), _ids([]))
+        return PromptTokens(_ids([*text, *[vocab.eos] * self.inputs_eos]), _ids([]))
 
     def hide(self, text, start, stop, vocab):
         return self.lay_out(text[:start], vocab) if stop == len(text) else None

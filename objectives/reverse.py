@@ -34,9 +34,9 @@ class Reverse(CLM):
     A mixture of "clm" and of "reverse" with reverse_share=1.0 and a `mode` marks it with a mode token, as UL2 does.
 
     Deviations: the paper trains on both directions of every text; here each window has one of them, so that a run reads
-    as many tokens as one of CLM, and both in the long run. The paper reverses words before it tokenizes. Its reversal
-    that keeps entities of several words needs a tagger, which sees text and not tokens. So do the delimiters around
-    such entities of Kitouni et al. 2024 (arXiv 2406.05183). "segment" keeps parts of the text without a tagger, as the
+    as many tokens as one of CLM, and both in the long run. The paper reverses words before it tokenizes. A
+    reversal that keeps entities of several words, and the delimiters around such entities of Kitouni et al. 2024 (arXiv
+    2406.05183), need a tagger, which sees text and not tokens; "segment" keeps parts of the text without one, as the
     paper's random segments.
     """
 
@@ -77,8 +77,8 @@ def unit_starts(tokens: np.ndarray, vocab: Vocab) -> np.ndarray:
     with the whitespace or punctuation before them (`word_starts`). Only the first word of a text may have none; after
     the reversal it then follows the text's second word without a space.
 
-    In other vocabularies, such as bytes, each token of whitespace or punctuation is a word of its own, and the words
-    between them are in no order joined to each other. So the words of a reversed text are those of the text.
+    In other vocabularies, such as bytes, each token of whitespace or punctuation is a word of its own. It stays between
+    its neighbours, so the words of a reversed text are those of the text.
     """
     ordinary = (tokens >= vocab.content_start) & (tokens < vocab.content_end)
     marks = np.frombuffer(vocab.marks, np.uint8)

@@ -24,7 +24,7 @@ class SFT(Objective):
 
     Stanford Alpaca's train.py masks the prompt with labels of -100 in the same way, but takes the prompt's length from
     the prompt tokenized alone, which is wrong where a token spans the boundary. Here prompt and response are tokenized
-    separately (data.shard.py).
+    separately (data/store/encode.py).
     """
 
     inputs_eos: bool

@@ -15,7 +15,6 @@ from cluster.devices import chip_of
 from contract.errors import ConfigError
 from data.tokenizers.base import Tokenizer
 from data.windows.batches import Batches, loader
-from data.windows.documents import Documents, MixedDocuments
 from data.windows.heldout_batches import Heldout
 from experiment.experiment import Experiment
 from experiment.optimizer import make_optimizer
@@ -47,16 +46,6 @@ class CompiledRun:
     frozen: tuple[Params, ...] = ()
 
     @property
-    def train_documents(self) -> Documents | MixedDocuments:
-        """The training documents of all corpora."""
-        return self.corpora.train_documents
-
-    @property
-    def heldout_documents(self) -> Documents | MixedDocuments:
-        """The held-out documents of all corpora."""
-        return self.corpora.heldout_documents
-
-    @property
     def state_shardings(self) -> TrainState:
         """The sharding of each array of the state."""
         return jax.tree.map(lambda shape: shape.sharding, self.state_shapes)
@@ -86,12 +75,12 @@ class CompiledRun:
     @functools.cached_property
     def train_dataset(self) -> Batches:
         """The training batches, of which this process reads its rows, and counts of their windows."""
-        return self.experiment.batches(self.train_documents, local_rows=self._local_rows)
+        return self.experiment.batches(self.corpora.train_documents, local_rows=self._local_rows)
 
     @functools.cached_property
     def heldout(self) -> Heldout:
         """This process's rows of the held-out batches of every evaluation."""
-        return self.experiment.heldout(self.heldout_documents, local_rows=self._local_rows)
+        return self.experiment.heldout(self.corpora.heldout_documents, local_rows=self._local_rows)
 
     @functools.cached_property
     def eval_step(self) -> Callable[[Any, Batch], dict[str, Any]]:
@@ -166,8 +155,8 @@ def compiled_train_step(
 ) -> Callable[..., tuple[TrainState, dict[str, Any]]]:
     """The train step, compiled on first use as `mesh.backend` selects: jit over the mesh, or pmap with copied state.
 
-    Its third argument is `seed_array` of the seed, so that JAX's compilation cache has one program for all seeds.
-    Its fourth, if `learner.frozen_shapes` is not empty, has their arrays.
+    The step's third argument is `seed_array` of the seed, so that JAX's compilation cache has one program for all
+    seeds. The fourth, if `learner.frozen_shapes` is not empty, is their arrays.
     """
     mesh, is_pmap = batch_sharding.mesh, experiment.mesh.backend == "pmap"
     learner = experiment.learner

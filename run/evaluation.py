@@ -35,7 +35,7 @@ def evaluate(run: CompiledRun, params: Params) -> dict[str, float]:
       tokens/<name>: the number of the denoiser's scored tokens, or rows where the learner scores rows.
     In a run of several corpora a <name> is that of a denoiser or of a corpus, and both have these metrics.
     """
-    totals = DocumentSums(run.experiment, run.heldout, run.heldout_documents)
+    totals = DocumentSums(run.experiment, run.heldout, run.corpora.heldout_documents)
     ratios: dict[str, Any] = {}
     for n, sums in enumerate(map(jax.device_get, _sums(run, params))):
         totals.add(n, sums)

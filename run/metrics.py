@@ -36,15 +36,15 @@ def summarize(sums: Mapping[str, Any], denoiser_names: Sequence[str]) -> dict[st
     not compare.
     Without scored tokens, loss, perplexity and accuracy are NaN.
     """
-    weight = float(sums["weight_sum"])
-    loss = _ratio(float(sums["loss_sum"]), weight)
-    summary = {"loss": loss, "perplexity": perplexity(loss), "accuracy": _ratio(float(sums["correct_sum"]), weight)}
+    weight = sums["weight_sum"]
+    loss = _ratio(sums["loss_sum"], weight)
+    summary = {"loss": loss, "perplexity": perplexity(loss), "accuracy": _ratio(sums["correct_sum"], weight)}
     weights = np.asarray(sums["weight_sum_by_group"])
     for metric, key in (("loss", "loss_sum_by_group"), ("accuracy", "correct_sum_by_group")):
         for name, total, denoiser_weight in zip(denoiser_names, np.asarray(sums[key]), weights, strict=True):
             if denoiser_weight > 0:
                 summary[f"{metric}/{name}"] = float(total) / float(denoiser_weight)
-    return summary | {name: _mean_ratio(*pair) for name, pair in sums.get("ratios", {}).items()}
+    return summary | {name: _ratio(*pair) for name, pair in sums.get("ratios", {}).items()}
 
 
 def grouped(sums: Mapping[str, Any], groups: Mapping[str, Sequence[int]]) -> dict[str, Any]:
@@ -82,15 +82,11 @@ def perplexity(loss: float) -> float:
         return math.inf
 
 
-def _mean_ratio(total: Any, weight: Any) -> float:
+def _ratio(total: Any, weight: Any) -> float:
     """Returns total / weight; for vectors, its mean over the entries with a weight. NaN if no entry has one."""
     total, weight = np.atleast_1d(np.asarray(total, np.float64)), np.atleast_1d(np.asarray(weight, np.float64))
     has_weight = weight > 0
     return float((total[has_weight] / weight[has_weight]).mean()) if has_weight.any() else math.nan
-
-
-def _ratio(total: float, weight: float) -> float:
-    return total / weight if weight else math.nan
 
 
 class Totals:

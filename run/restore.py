@@ -129,7 +129,7 @@ def language_model(experiment: Experiment, params: Params) -> tuple[Experiment, 
     return dataclasses.replace(experiment, model=dataclasses.replace(model, attention="xla")), model_params
 
 
-def frozen(experiment: Experiment, params: Params) -> tuple[Experiment, Params]:
+def transformer_alone(experiment: Experiment, params: Params) -> tuple[Experiment, Params]:
     """Returns the experiment with the learner's Transformer as `model`, without an output head, and its parameters.
 
     The Transformer of ELECTRA is the discriminator. The model's attention is XLA's, as in `language_model`.

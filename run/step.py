@@ -1,7 +1,7 @@
 """The training and evaluation steps: one body each, pure functions of a pytree state, to be compiled by `jax.jit`.
 
-Below them: dynamic loss scaling for float16, in which small gradients underflow
-to 0, and the exponential moving average of the parameters (Polyak averaging), which evaluations read in their place.
+Below the steps are dynamic loss scaling for float16, in which small gradients underflow to 0, and the exponential
+moving average of the parameters (Polyak averaging), which evaluations read in their place.
 """
 
 import functools
@@ -131,7 +131,7 @@ def make_train_step(
         return jax.grad(loss, has_aux=True)(params)
 
     def summed_gradients(trees: tuple, loss_scale: LossScale | None, batch: Batch, key: jax.Array):
-        weights, useful, scored = learner.weights(batch), useful_token_fraction(batch), scored_tokens(batch)
+        weights, useful, scored = learner.weights(batch), useful_token_fraction(batch), count_scored(batch)
         if axis_name is not None:
             weights, useful = jax.lax.psum(weights, axis_name), jax.lax.pmean(useful, axis_name)
             scored = jax.lax.psum(scored, axis_name)
@@ -159,13 +159,14 @@ def make_train_step(
             (params, opt_state, ema_params),
             (state.params, state.opt_state, state.ema_params),
         )
-        skipped_at_minimum_scale = ~finite if state.loss_scale is None else ~finite & ~can_shrink(state.loss_scale)
+        # Otherwise a smaller factor may make the gradients finite.
+        is_at_minimum_scale = True if state.loss_scale is None else state.loss_scale.factor <= MIN_FACTOR
         state = TrainState(
             step=state.step + 1,
             params=params,
             opt_state=opt_state,
             skipped_count=skipped_count,
-            skipped_in_a_row_count=jnp.where(finite, 0, state.skipped_in_a_row_count + skipped_at_minimum_scale),
+            skipped_in_a_row_count=jnp.where(finite, 0, state.skipped_in_a_row_count + is_at_minimum_scale),
             loss_scale=None if state.loss_scale is None else adjusted(state.loss_scale, finite),
             ema_params=ema_params,
         )
@@ -199,7 +200,7 @@ def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None, unk: i
                 num_bytes.ravel(), batch["example_source"].ravel(), num_segments=learner.setup.num_groups
             )
         if learner.language_model(params) is not None:
-            pair = scored_tokens(batch, unk), scored_tokens(batch)
+            pair = count_scored(batch, unk), count_scored(batch)
             sums["ratios"] = sums.get("ratios", {}) | {"unknown_fraction": pair}
         return sums
 
@@ -212,7 +213,7 @@ def useful_token_fraction(batch: Batch) -> jax.Array:
     return sum(jnp.sum(array > 0) for array in segments) / sum(array.size for array in segments)
 
 
-def scored_tokens(batch: Batch, target: int | None = None) -> jax.Array:
+def count_scored(batch: Batch, target: int | None = None) -> jax.Array:
     """Returns the number of positions with a loss weight, and with the target `target` if it is given, int32 []."""
     count = jnp.zeros((), jnp.int32)
     for name, weights in batch.items():
@@ -225,7 +226,7 @@ def scored_tokens(batch: Batch, target: int | None = None) -> jax.Array:
 
 
 def _accumulate(gradients: Callable, batch: Batch, key: jax.Array, steps: int) -> tuple[Params, Sums]:
-    """Gradients and Sums, summed over `steps` microbatches; row r is in microbatch r % steps.
+    """Returns gradients and Sums, summed over `steps` microbatches; row r is in microbatch r % steps.
 
     With strided rows every device keeps its rows when the batch is sharded over rows.
     """
@@ -243,9 +244,9 @@ def _accumulate(gradients: Callable, batch: Batch, key: jax.Array, steps: int) -
 
 
 def initial_loss_scale(precision: str) -> LossScale | None:
-    """Returns a scale of 2^15 for "float16".
+    """Returns a scale of 2^15 for "float16", and None for float32 and bfloat16, which have enough exponent bits.
 
-    None for float32 and bfloat16, which have enough exponent bits: the functions below then change nothing.
+    With None, `scaled` and `unscaled` return their argument.
     """
     if precision != "float16":
         return None
@@ -270,11 +271,6 @@ def adjusted(scale: LossScale, finite: jax.Array) -> LossScale:
     return LossScale(
         factor=jnp.clip(factor, MIN_FACTOR, MAX_FACTOR), good_count=jnp.where(finite & ~grows, good_count, 0)
     )
-
-
-def can_shrink(scale: LossScale) -> jax.Array:
-    """Returns whether the factor is above its minimum, bool []: a smaller factor may make the gradients finite."""
-    return scale.factor > MIN_FACTOR
 
 
 def initial_average(params: Params) -> Params:

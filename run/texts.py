@@ -94,7 +94,7 @@ def text_windows(
     return TextWindows(windows, owners, chosen)
 
 
-def takes_pairs(experiment: Experiment, denoiser: str | None = None) -> bool:
+def takes_pairs(experiment: Experiment, denoiser: str | None) -> bool:
     """Returns whether a text of the run is a pair of strings, a prompt and its response.
 
     denoiser: the name of the denoiser that reads it; None: any. Raises ConfigError for None if they differ.

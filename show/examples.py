@@ -45,12 +45,11 @@ def chunks(experiment: Experiment, documents: Documents | MixedDocuments) -> tup
     shape = experiment.row_shape
     positions = shape.inputs_length + (shape.targets_length if shape.architecture == "encoder_decoder" else 0)
     num_rows = max(_CHUNK_POSITIONS // positions, 1)
-    dataset = experiment.batches(
-        documents,
-        batch_size=num_rows,
-        transform=lambda windows, rows: Chunk(windows, experiment.collate(windows, rows)),
-    )
-    return dataset, num_rows
+
+    def read(windows: Windows, rows: int) -> Chunk:
+        return Chunk(windows, experiment.collate(windows, rows))
+
+    return experiment.batches(documents, batch_size=num_rows, transform=read), num_rows
 
 
 def chunk_numbers(experiment: Experiment, num_chunks: int, chunk_rows: int) -> list[int]:

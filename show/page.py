@@ -15,6 +15,7 @@ from data.windows.documents import Documents, MixedDocuments
 from experiment.experiment import Experiment
 from experiment.objective import with_steps
 from objectives import Denoiser
+from objectives.objective import Phases
 from run.corpus import describe_rates, of_corpus, open_corpora
 from show.examples import Chunk, chunk_numbers, chunks, examples_of, expected_shares, measure
 from show.rows import KINDS, Row, rows_of, stack_rows_of
@@ -122,8 +123,11 @@ def denoiser_facts(experiment: Experiment, factors: Sequence[float] = ()) -> lis
 
 def _change_of(denoiser: Denoiser) -> str:
     schedule, names = denoiser.schedule, " and ".join(denoiser.schedule.fields)
-    steps = f"steps {schedule.begin_step:,} and {schedule.end_step:,}"
-    return f"{denoiser.name}: linear change of {names} between {steps}; held-out examples have the final values"
+    if isinstance(schedule, Phases):
+        change = f"change of {names} at once, at the steps {', '.join(f'{step:,}' for step in schedule.begins)}"
+    else:
+        change = f"linear change of {names} between steps {schedule.begin_step:,} and {schedule.end_step:,}"
+    return f"{denoiser.name}: {change}; held-out examples have the final values"
 
 
 def _architecture(experiment: Experiment) -> str:
@@ -187,13 +191,9 @@ def open_page(
     Raises ConfigError as data.store.store.open_or_build and data.windows.split.split_documents do.
     """
     corpora = open_corpora(experiment, show_progress=show_progress)
-    return make_page(
-        experiment,
-        corpora.train_documents,
-        title=title,
-        num_examples=default_num_examples(experiment, num_examples),
-        heldout=corpora.heldout_documents,
-    )
+    train, heldout = corpora.train_documents, corpora.heldout_documents
+    num_examples = default_num_examples(experiment, num_examples)
+    return make_page(experiment, train, title=title, num_examples=num_examples, heldout=heldout)
 
 
 def default_num_examples(experiment: Experiment, num_examples: int | None) -> int:

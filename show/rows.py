@@ -59,7 +59,7 @@ def runs(
     return found
 
 
-def visible(text: str) -> list[tuple[str, bool]]:
+def split_marks(text: str) -> list[tuple[str, bool]]:
     """Splits `text` into (piece, is_mark). A mark replaces an unprintable character.
 
     A newline or a tab follows its mark. Other unprintable characters, such as those that change the direction of

@@ -15,7 +15,7 @@ from rich.text import Text
 from command.program import plural
 from show.attention import picture_legend, picture_table
 from show.page import Page
-from show.rows import KINDS, NOT_SCORED, ORDINARY, SCORED, Row, Run, Section, StackRow, visible
+from show.rows import KINDS, NOT_SCORED, ORDINARY, SCORED, Row, Run, Section, StackRow, split_marks
 from show.statistics import Statistic, formatted
 
 STYLES = {
@@ -39,7 +39,7 @@ def styled_text(runs: list[Run], *, plain: bool) -> Text:
         part = Text()
         for run in group:
             style = STYLES[run.kind] + (" underline" if scored else "")
-            for piece, is_mark in visible(run.text) if run.kind in ORDINARY else [(run.text, False)]:
+            for piece, is_mark in split_marks(run.text) if run.kind in ORDINARY else [(run.text, False)]:
                 # Three spaces replace a tab, whose width depends on the terminal.
                 part.append(piece.replace("\t", "   "), f"{style} dim" if is_mark else style)
         if plain and scored:

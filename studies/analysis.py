@@ -238,14 +238,6 @@ def summarize_floor(value: float | Values) -> Summary:
     return Summary(0, value) if isinstance(value, int | float) else summarize(value)
 
 
-def is_own(study: Study, measure: str) -> bool:
-    """Returns whether each run is scored on its own objective and the objectives of the measured variants differ.
-
-    Bits per byte are those of the text for any objective, so False for these: `_is_own`.
-    """
-    return _is_of_runs(study, measure) and study.measures[measure]["metric"] != "bits_per_byte"
-
-
 def _is_of_runs(study: Study, measure: str) -> bool:
     fields, variants = study.measures[measure], study.measured(measure)
     if fields["kind"] != "heldout":
@@ -256,15 +248,16 @@ def _is_of_runs(study: Study, measure: str) -> bool:
 
 
 def _is_own(results: Results, measure: str) -> bool:
-    """Returns whether variants do not compare: `is_own`, or bits per byte that may be of different text.
+    """Returns whether each run is scored on its own objective and the objectives of the measured variants differ.
 
-    Rows of another length or another number of windows are another sample of the held-out text, and so is the part of
-    it that a tokenizer covers. A floor is a fixed model of the same text, so all variants must have the same.
+    Bits per byte compare for any objective, so False for these where they are of the same text. Rows of another length
+    or another number of windows are another sample of the held-out text, and so is the part of it that a tokenizer
+    covers. A floor is a fixed model of the same text, so all variants must have the same.
     """
     study, floors = results.study, _floors(results, measure)
     measured = {run.variant for run in results.outcomes if measure in run.values} & {*study.measured(measure)}
     same = bool(floors) and all(measured <= set(variants) for _, _, variants in floors)
-    return is_own(study, measure) or (_is_of_runs(study, measure) and not same)
+    return _is_of_runs(study, measure) and not (same and study.measures[measure]["metric"] == "bits_per_byte")
 
 
 def objectives_differ(study: Study, variants: Iterable[str]) -> bool:

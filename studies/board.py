@@ -167,7 +167,7 @@ class StudyText:
 
     @property
     def headline(self) -> str:
-        """That of the study's report."""
+        """The headline of the study's report."""
         untimed = [one.found for one in self.measures if not one.found.is_timed]
         swept = dict.fromkeys(run.field for run in self.results.sweeps)
         return headline(self.results, untimed, [SweepText(self.results, untimed[0], field) for field in swept])

@@ -20,7 +20,7 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from experiment.outside import code_digests
 from studies.dry_run import clock
-from studies.measures import TOTALS, FineTuning, Measure, Measured, Trained, digests_of
+from studies.measures import TOTALS, FineTuning, Measure, RunValue, Trained, digests_of
 from studies.plan import VALIDATION, Job, Plan, PlannedRun, VariantPlan, sweep_jobs, with_fields
 from studies.results import Curve, Outcome, StudyFolder, digest_of, source_files
 from train.loop import train_and_evaluate
@@ -248,7 +248,7 @@ def _training(variant: VariantPlan, trained: Trained) -> dict[str, Any]:
     return {"curve": curve, "num_params": variant.num_params, "steps": variant.steps, **totals}
 
 
-def _numbers(measured: Mapping[str, Measured]) -> dict[str, Any]:
+def _numbers(measured: Mapping[str, RunValue]) -> dict[str, Any]:
     """Returns the fields of an Outcome with the finite numbers of measures."""
 
     def is_finite(number: float | None) -> bool:

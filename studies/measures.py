@@ -46,7 +46,7 @@ _UNITS_OF_FLOORS = {"bits_per_byte": 1.0, "nats_per_byte": math.log(2), "accurac
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
+class RunValue:
     """What a measure says about a run.
 
     Attributes:
@@ -165,7 +165,7 @@ class Measure(abc.ABC):
         """Raises ConfigError if a run of `experiment` cannot be measured."""
 
     @abc.abstractmethod
-    def measure(self, name: str, trained: Trained) -> Measured:
+    def measure(self, name: str, trained: Trained) -> RunValue:
         """Returns what the measure, named `name`, says about a run."""
 
     def applies_to(self, variant: str) -> bool:
@@ -289,7 +289,7 @@ class Throughput(Measure):
     kind: ClassVar = "throughput"
 
     def measure(self, name, trained):
-        return Measured(trained.lines[-1]["raw_tokens"] / trained.lines[-1]["seconds"])
+        return RunValue(trained.lines[-1]["raw_tokens"] / trained.lines[-1]["seconds"])
 
 
 MEASURES: dict[str, type[Measure]] = {cls.kind: cls for cls in (HeldoutMetric, ProbeMetric, FineTuning, Throughput)}
@@ -315,7 +315,7 @@ def _evaluate(
             ours = flatten({"data": {name: experiment.config["data"][name] for name in _OF_RUN}})
             overrides = {field: v for field, v in ours.items() if default.get(field) != v} | dict(overrides)
     of_config = [f"--config={config}"] * bool(config) + override_flags(overrides)
-    given = [f"--{name}={value}" for name, value in (flags or {}).items()]
+    given = [f"--{name}={value}" for name, value in flags.items()]
     return shlex.join(["python", "-m", "train.evaluate", f"--workdir={workdir}", *of_config, *given]) + code
 
 
@@ -361,7 +361,7 @@ def _heldout_floors(experiment: Experiment, metric: str) -> Mapping[str, float]:
     return heldout_floors(experiment, open_corpora(experiment, show_progress=False)).get(metric, {})
 
 
-def _measured(line: Mapping[str, Any], metric: str, name: str, floors: Mapping[str, float] | None = None) -> Measured:
+def _measured(line: Mapping[str, Any], metric: str, name: str, floors: Mapping[str, float] | None = None) -> RunValue:
     """Returns a field of a JSON line, with its standard error and its floors where these have fields next to it.
 
     metric: "spans.8.exact_match" is a field within fields. null is None.
@@ -382,4 +382,4 @@ def _measured(line: Mapping[str, Any], metric: str, name: str, floors: Mapping[s
         floors = {floor: printed * factor for floor, printed in part.get("floors", {}).items() for factor in factors}
     before, slash, denoiser = leaf.partition("/")  # of loss/clm it is loss_stderr/clm
     margin = part.get(f"{before}_stderr{slash}{denoiser}")
-    return Measured(None if value is None else float(value), margin, floors)
+    return RunValue(None if value is None else float(value), margin, floors)

@@ -188,7 +188,7 @@ class Plan:
 
     @property
     def text_facts(self) -> str:
-        """That of the first variant: the test text is the same for all of them."""
+        """The facts about the text of the first variant: the test text is the same for all of them."""
         return next(iter(self.variants.values())).text_facts
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from command.flags import resolve
-from contract.errors import ConfigError
+from contract.errors import ConfigError, errors_naming
 from data.windows.batches import Batches
 from data.windows.split import split_warnings
 from evaluation.cross_evaluate import RUN_FIELDS
@@ -101,14 +101,15 @@ def _plan_variant(
     for measure_name, measure in measures.items():
         if not measure.applies_to(name):
             continue
-        try:
+        with errors_naming(f"{where}: measure {measure_name} does not fit"):
             if isinstance(measure, FineTuning):
                 fine_tunings[measure_name] = _fine_tuning(measure, experiment, f"{where}, measure {measure_name}")
             measure.check(experiment)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: measure {measure_name} does not fit: {error}") from error
     of_sweep = (main, start, fine_tunings.get(first)) if variant.sweep else ()
     validation = [_validation_digest(run, where) for run in of_sweep if run is not None]
+    warnings = _warnings(name, main, corpora)
+    with errors_naming(where):
+        warnings += check_start(*(of_start or (experiment, corpora)))
     return VariantPlan(
         name=name,
         start=start,
@@ -119,17 +120,10 @@ def _plan_variant(
         heldout_digest=corpora.heldout_digest,
         text_facts=_describe_text(corpora, main.raw_tokens),
         readings=_readings(corpora, main.raw_tokens),
-        warnings=(*_warnings(name, main, corpora), *_check_start(where, *(of_start or (experiment, corpora)))),
+        warnings=tuple(warnings),
         validation_digest=validation[0] if validation else "",
         code=code_digests(of for one in (*of_start[:1], experiment) for of in [code_of(one.learner, one.denoisers)]),
     )
-
-
-def _check_start(where: str, experiment: Experiment, corpora: Corpora) -> list[str]:
-    try:
-        return check_start(experiment, corpora)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
 
 
 def _validation_digest(run: PlannedRun, where: str) -> str:
@@ -214,12 +208,12 @@ def _readings(corpora: Corpora, raw_tokens: float) -> float:
     return raw_tokens / int(corpora.train_documents.ends(eos=True)[-1]) if len(corpora.each) == 1 else 0.0
 
 
-def _warnings(name: str, main: PlannedRun, corpora: Corpora) -> tuple[str, ...]:
+def _warnings(name: str, main: PlannedRun, corpora: Corpora) -> list[str]:
     """Returns warnings about a variant's split, and about a warm-up that is most of its run."""
     warmup, steps = main.fields["optimizer"]["warmup_steps"], main.steps
     long = f"variant {name}: {warmup} of {steps} updates are warm-up: set a smaller optimizer.warmup_steps"
     split = [line for one in corpora.each for line in split_warnings(one.heldout_documents, corpora.split)]
-    return (*[long] * (warmup > _MOST_WARMUP * steps), *split)
+    return [*[long] * (warmup > _MOST_WARMUP * steps), *split]
 
 
 def _at_most(steps: float) -> int:
@@ -266,10 +260,8 @@ def _fine_tuning(measure: FineTuning, trained: Experiment, where: str) -> Planne
 
 
 def _experiment(fields: Mapping[str, Any], where: str) -> Experiment:
-    try:
+    with errors_naming(where):
         return with_teacher(make_experiment(fields))
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
 
 
 def fine_tuning_fields(

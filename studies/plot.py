@@ -94,8 +94,8 @@ def import_pyplot() -> Any:
 
 
 @contextlib.contextmanager
-def drawing(path: str, flag: str = "--out", columns: int = 1, **options: Any) -> Iterator[Any]:
-    """Yields the axes of a figure, and writes it to `path`, the value of `flag`: equal files for equal figures.
+def drawing(path: str, columns: int = 1, **options: Any) -> Iterator[Any]:
+    """Yields the axes of a figure, and writes it to `path`, the value of --out: equal files for equal figures.
 
     columns: of axes; more than one: an array of them. options: of pyplot.subplots.
     """
@@ -108,7 +108,7 @@ def drawing(path: str, flag: str = "--out", columns: int = 1, **options: Any) ->
         figure, axes = pyplot.subplots(1, columns, layout="constrained", **options)
         try:
             yield axes
-            with writing(path, flag, binary=True) as file:
+            with writing(path, "--out", binary=True) as file:
                 figure.savefig(file, format=suffix, metadata={"Date": None} if suffix == "svg" else None)
         finally:
             pyplot.close(figure)
@@ -203,11 +203,11 @@ def _shown(name: str) -> str:
     return name if len(name) <= _LABEL else f"{name[: _LABEL // 3]} ... {name[-_LABEL // 2 :]}"
 
 
-def check_figure(path: str, flag: str = "--out") -> None:
+def check_figure(path: str) -> None:
     """Raises ConfigError if `path` is not a figure that can be written."""
     if os.path.splitext(path)[1] not in _SUFFIXES:
-        raise ConfigError(f"{flag}={path} must end in .svg, .png or .pdf")
-    check_output(path, flag)
+        raise ConfigError(f"--out={path} must end in .svg, .png or .pdf")
+    check_output(path, "--out")
 
 
 def _check_same_heldout(runs: Sequence[str]) -> None:

@@ -227,7 +227,7 @@ def better_than_floor(values: Mapping[str, Values], floor: float | Values, bette
 def dunnett(t: float, loadings: Sequence[float], freedom: int) -> float:
     """Returns the probability that one of several t statistics against one baseline is beyond +-t, if none differs.
 
-    It is that of `scipy.stats.dunnett`, which draws random numbers, by quadrature: equal results give equal reports.
+    `scipy.stats.dunnett` draws random numbers for it; here it is a quadrature, so equal results give equal reports.
 
     loadings: of each variant, sqrt(n / (n + n of the baseline)) for n seeds. The correlation of two statistics is the
       product of their loadings.
@@ -267,7 +267,7 @@ def smallest_detectable(critical: float, freedom: float) -> float:
 def power(shift: float, critical: float, freedom: float) -> float:
     """Returns the probability that a noncentral t variable is beyond `critical` or -`critical`.
 
-    It integrates over the sample's variance, because scipy.stats.nct is NaN for large `shift`, which few seeds and many
+    A quadrature over the sample's variance, because scipy.stats.nct is NaN for large `shift`, which few seeds and many
     tests need. shift: the noncentrality.
     """
     limits = critical * np.sqrt(special.chdtri(freedom, 1 - _QUANTILES) / freedom)

@@ -83,13 +83,13 @@ def test_the_first_step_has_the_causal_decoders_logits_bit_for_bit_and_the_last_
 def test_a_run_that_resumes_and_one_of_several_processes_open_the_same_edges(run):
     fields_of = [run.train_dataset[step] for step in range(6)]
     resumed = next(run.train_batches(4))
-    process = run.experiment.batches(run.train_documents, local_rows=[1, 6])[4]
+    process = run.experiment.batches(run.corpora.train_documents, local_rows=[1, 6])[4]
     for name in ("decoder_future_key", "decoder_future_share"):
         values = np.stack([batch[name] for batch in fields_of])
         assert (values == values[:, :1]).all() and len(set(values[:, 0])) == 6
         np.testing.assert_array_equal(resumed[name], values[4])
         np.testing.assert_array_equal(process[name], values[4, [1, 6]])
-    other = make_experiment(run.experiment.config | {"seed": 1}).batches(run.train_documents)[4]
+    other = make_experiment(run.experiment.config | {"seed": 1}).batches(run.corpora.train_documents)[4]
     assert (other["decoder_future_key"] != fields_of[4]["decoder_future_key"]).all()
 
 

@@ -24,25 +24,12 @@ from models.transformer import Params, init_params
 from run.compiled_run import CompiledRun
 from train.conversions import check_widths, describe_conversions, layers_there, names_there, widened, width_axes
 
-# Fields of config.model with which the same arrays compute something else -> the kind of positions that alone reads the
-# field; "" for all.
-_MEANING = {
-    "mlp": "",
-    "positions": "",
-    "relative_num_buckets": "relative",
-    "relative_max_distance": "relative",
-    "norm": "",
-    "norm_position": "",
-    "norm_epsilon": "",
-    "head_dim": "",
-    "scale_logits": "",
-    "scale_attention": "",
-    "global_every": "",
-    "local_distance": "",
-    "first_attention_norm": "",
-    "attention_softcap": "",
-    "logits_softcap": "",
-}
+# Fields of config.model with which the same arrays compute something else.
+_MEANING = (
+    *("mlp", "positions", "relative_num_buckets", "relative_max_distance", "norm", "norm_position", "norm_epsilon"),
+    *("head_dim", "scale_logits", "scale_attention", "global_every", "local_distance", "first_attention_norm"),
+    *("attention_softcap", "logits_softcap"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,8 +225,9 @@ def _check_meaning(origin: Origin, model: ModelConfig) -> None:
     there = origin.model
     differing = [
         field
-        for field, positions in _MEANING.items()
-        if getattr(model, field) != getattr(there, field) and positions in ("", model.positions)
+        for field in _MEANING
+        if getattr(model, field) != getattr(there, field)
+        and (model.positions == "relative" or not field.startswith("relative_"))
     ]
     if model.architecture == there.architecture and model.continuous_positions != there.continuous_positions:
         differing.append("continuous_positions")

@@ -97,6 +97,7 @@ class Recorder:
           grad_norm: the global norm of the step's gradient, before clipping.
           useful_token_fraction: the share of all positions that are not padding, in the batches since the last line.
           skipped_updates: updates since the start of the run whose gradients were not finite.
+          loss_scale: of float16, after the step.
           tokens_per_second: positions that are not padding, of both stacks, per second since the last line.
           data_wait_fraction: the share of the seconds since the last line that were spent waiting for batches.
           mfu: model FLOPs utilization since the last line, where the peak is known.

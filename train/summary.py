@@ -71,7 +71,7 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
     if experiment.tokenizer.adds_pad or experiment.vocab.pad == experiment.vocab.eos:
         lines["padding"] = _describe_padding(experiment)
     if config.epochs:
-        lines["steps"] = describe_epochs(experiment, run.train_documents)
+        lines["steps"] = describe_epochs(experiment, run.corpora.train_documents)
     if experiment.learner.language_model(run.state_shapes.params) is not None:
         for number, corpus in enumerate(run.corpora.each):
             entropy = corpus.store.unigram_entropy()

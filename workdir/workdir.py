@@ -151,7 +151,7 @@ class Workdir:
             return checkpoints.steps()
 
     def counters(self, step: int) -> dict[str, Any]:
-        """Returns the totals of examples, tokens and seconds up to the checkpoint `step` (run.counters.Counters)."""
+        """Returns the totals of examples, tokens and seconds up to the checkpoint `step` (run.metrics.Totals)."""
         with self.checkpoints() as checkpoints:
             return checkpoints.counters(step)
 

@@ -1,1 +1,1 @@
-"""The kinds of tokenizers. `data.tokenizer.make_tokenizer` chooses one."""
+"""The kinds of tokenizers. `data.tokenizers.tokenizer.make_tokenizer` chooses one."""

@@ -54,11 +54,10 @@ class TrigramLoss(NamedTuple):
 
     nats: float
     train_tokens: int
-    heldout_tokens: int
 
 
 def trigram_loss(train: Documents, places: np.ndarray, eos: int) -> TrigramLoss:
-    """The mean loss, on held-out tokens of one corpus, of a trigram model of its training documents.
+    """Returns the mean loss, on held-out tokens of one corpus, of a trigram model of its training documents.
 
     The two tokens before a token are those of its document, also where its window begins between them.
 
@@ -69,8 +68,8 @@ def trigram_loss(train: Documents, places: np.ndarray, eos: int) -> TrigramLoss:
       eos: the token after, and here before, each document.
     """
     model = trigram_model(train, eos)
-    scored = triples_at(places, train.store, eos)
-    return TrigramLoss(float(-np.log(model.probability(*scored)).mean()), counted_tokens(train), len(scored[0]))
+    probabilities = model.probability(*triples_at(places, train.store, eos))
+    return TrigramLoss(float(-np.log(probabilities).mean()), counted_tokens(train))
 
 
 class TrigramModel:

@@ -44,17 +44,17 @@ def split_documents(store: TokenStore, split: Split) -> tuple[Documents, Documen
 
     A unit's side depends on its contents, the seed and the fraction alone, and not on the rest of the corpus. So a file
     is on the same side whatever is cut out of it (lines, functions, windows), in every corpus that contains the file,
-    and the held-out side at one fraction contains that at a smaller fraction. The number of held-out units is therefore
-    random, with the fraction as its mean; but each side has at least one unit. Units with equal contents are on the
-    same side.
+    and the held-out side at one fraction contains the held-out side at a smaller one. The number of held-out units is
+    therefore random, with the fraction as its mean; but each side has at least one unit. Units with equal contents are
+    on the same side.
 
     If the corpus has its own held-out text (data.heldout_path), that text is the held-out side, and all other documents
     are the training side.
 
     With heldout="validation" the sides are cut again from the training side, by other ranks of the same units: the
-    fraction is that of its units, and the test text is on neither side. Nor are the validation documents that are
-    identical to test text, or near-identical where the store has such pairs: what is chosen on the validation text is
-    not chosen on the test text.
+    fraction is that of its units, and the test text is on neither side. Validation documents that are identical to test
+    text, or near-identical where the store has such pairs, are on neither side either: what is chosen on the validation
+    text is not chosen on the test text.
 
     The order of each side is a seeded shuffle, so that consecutive documents in joined text are random documents and
     not consecutive on disk.
@@ -100,8 +100,8 @@ def _cut_validation(train: Documents, test: Documents, split: Split) -> tuple[Do
 def unit_of(store: TokenStore, split: Split) -> Unit:
     """Returns the unit of the split.
 
-    "auto" is "file", the text that documents are cut from: a file, or an example of a TFDS dataset. It is "document"
-    for JSON lines, and for a corpus of a single file.
+    "auto" is "file", the text that documents are cut from: a file, or an example of a TFDS dataset. For JSON lines, and
+    for a corpus of a single file, "auto" is "document".
     """
     if split.split_by != "auto":
         return split.split_by

@@ -118,8 +118,8 @@ class WindowReader(abc.ABC):
 class JoinedReader(WindowReader):
     """ "join" and "pack": the concatenated documents, closed to a ring, are cut into windows of raw_length tokens.
 
-    An epoch has its own order of the documents and its own place on the ring where the first window begins. Its last
-    window is shorter if raw_length does not divide the tokens.
+    An epoch has its own order of the documents and its own place on the ring where the first window begins. The last
+    window of an epoch is shorter if raw_length does not divide the tokens.
     """
 
     def __len__(self) -> int:
@@ -172,8 +172,8 @@ class JoinedReader(WindowReader):
 class SplitReader(WindowReader):
     """ "split": each document is cut by itself, into as few windows of at most raw_length tokens as possible.
 
-    An epoch has its own length of each document's first window. It is drawn uniformly from the lengths that do not need
-    a further window, so the cuts of a document whose length is a multiple of raw_length do not move.
+    An epoch has its own length of each document's first window, drawn uniformly from the lengths that do not need a
+    further window, so the cuts of a document whose length is a multiple of raw_length do not move.
     """
 
     def __init__(self, documents: Documents, spec: WindowSpec, seed: int | None):

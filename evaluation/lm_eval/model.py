@@ -109,10 +109,10 @@ class ClozeLM(LM):
         self.denoiser = continuation_denoiser(trained, mode)
         mesh = reading_mesh(trained)
         params, self.step = load_params(trained, workdir, step, mesh=mesh)
-        experiment, params = language_model(trained, params)
-        self.language_model = LanguageModel(experiment, params, mesh)
-        row = experiment.data.inputs_length + experiment.data.targets_length  # or more than that
-        longest = most(lambda n: fits(experiment, self.denoiser, 0, n), row)
+        self._experiment, params = language_model(trained, params)
+        self.language_model = LanguageModel(self._experiment, params, mesh)
+        row = self._experiment.data.inputs_length + self._experiment.data.targets_length  # or more than that
+        longest = most(lambda n: fits(self._experiment, self.denoiser, 0, n), row)
         self.max_gen_toks = max_gen_toks or min(256, max(longest // 2, 1))
         self._num_params = trained.num_params
         self._shortened = 0  # requests whose context lost tokens
@@ -187,7 +187,7 @@ class ClozeLM(LM):
         (`generation_arguments`), for a max_gen_toks that does not fit a row, and for a layout that shows the model how
         many tokens to write.
         """
-        experiment, denoiser = self.language_model.experiment, self.denoiser
+        experiment, denoiser = self._experiment, self.denoiser
         one, two = (hide(denoiser, np.zeros(1 + n, np.int32), 1, 1 + n, experiment.vocab) for n in (1, 2))
         if len(one.inputs) != len(two.inputs):
             raise ConfigError(
@@ -224,7 +224,7 @@ class ClozeLM(LM):
         Raises ConfigError if a row has no room for so many tokens, and for text that is not valid Unicode; `where`
         names it.
         """
-        experiment, denoiser = self.language_model.experiment, self.denoiser
+        experiment, denoiser = self._experiment, self.denoiser
         text = experiment.tokenizer.encode_with_specials(context, (), where=where)
         if not fits(experiment, denoiser, 0, max_tokens):
             row = f"data.inputs_length={experiment.data.inputs_length}"
@@ -239,7 +239,7 @@ class ClozeLM(LM):
 
     def get_model_info(self) -> dict[str, Any]:
         """Returns what lm-eval writes next to the results: the checkpoint, the layout, and counts."""
-        experiment = self.language_model.experiment
+        experiment = self._experiment
         return {
             "model_num_parameters": self._num_params,
             "model_dtype": str(np.dtype(experiment.model.dtype)),
@@ -253,14 +253,10 @@ class ClozeLM(LM):
             "shortened_contexts": self._shortened,
         }
 
-    @property
-    def _experiment(self) -> Experiment:
-        return self.language_model.experiment
-
     def _answers(self, prompts: list[Prompt], arguments: Generation, seed: int) -> Iterator[Answer]:
-        lengths = [len(prompt.inputs) + prompt_length(self.language_model.experiment, prompt) for prompt in prompts]
+        lengths = [len(prompt.inputs) + prompt_length(self._experiment, prompt) for prompt in prompts]
         answers = generate_answers(
-            self.language_model.experiment,
+            self._experiment,
             self.language_model.params,
             [Request(prompt, arguments.max_tokens) for prompt in prompts],
             arguments.sampling,
@@ -275,7 +271,7 @@ class ClozeLM(LM):
 
         The first special token ends it: it does not occur in raw text. The sentinel after a span is one.
         """
-        vocab, tokens = self.language_model.experiment.vocab, answer.tokens
+        vocab, tokens = self._experiment.vocab, answer.tokens
         is_special = ((tokens < vocab.content_start) | (tokens >= vocab.content_end)) & (tokens != vocab.unk)
         tokens = tokens[: np.argmax(is_special)] if is_special.any() else tokens
         decode = self._experiment.tokenizer.decode
@@ -285,7 +281,7 @@ class ClozeLM(LM):
     def _report_shortened(self, count: int, total: int) -> None:
         self._shortened += count
         if count:
-            row = f"data.inputs_length={self.language_model.experiment.data.inputs_length}"
+            row = f"data.inputs_length={self._experiment.data.inputs_length}"
             line = "%d of %d contexts are too long for a row of %s: their first tokens were not read"
             _LOG.warning(line, count, total, row)
 

@@ -16,7 +16,7 @@ from experiment.config import from_mapping
 from experiment.experiment import Experiment
 from models.parameters import Params
 from run.corpus import Corpora
-from run.restore import frozen, language_model, not_a_language_model
+from run.restore import language_model, not_a_language_model, transformer_alone
 
 # Flag of a field of the probes -> the text of --help; types and defaults are those of the fields.
 _FIELDS = {
@@ -102,8 +102,8 @@ def answer(probe: Probe, experiment: Experiment, params: Params, corpora: Corpor
 
     Raises ConfigError as `Probe.measure` does.
     """
-    trained = language_model(experiment, params) if probe.needs_language_model else frozen(experiment, params)
-    return {"probe": probe.name} | probe.measure(LanguageModel(*trained, mesh), corpora)
+    read = language_model if probe.needs_language_model else transformer_alone
+    return {"probe": probe.name} | probe.measure(LanguageModel(*read(experiment, params), mesh), corpora)
 
 
 _CAN: dict[Side, str] = {

@@ -47,8 +47,8 @@ class ExactMatch(Probe):
     the true tokens before it, so one pass decides. Whether the model then ends the text is not measured.
 
     An encoder fills in a mask for each token of the answer, in the order of `order`, and so knows the answer's length.
-    So does block diffusion, whose blocks come from left to right, in the order of `order` within each.
-    So does a teacherless model, which was trained on masks alone and fills in all of them at once.
+    Block diffusion does the same, block by block from left to right, in the order of `order` within each. So does a
+    teacherless model, which was trained on masks alone and fills in all of them at once.
 
     The floor "chance" is the share of the instances that have the commonest answer, or, if it is larger, the share that
     a guess among the answers which the prompt leaves gets right (Task.chance).

@@ -252,7 +252,7 @@ class Infilling(TextProbe):
     text and the tokenizer, not on the model.
 
     Encoders show one mask for each token and predict the hidden tokens independently of each other, so the sum of their
-    nats is not the likelihood of the span. It is named masked_nats_per_byte, and their exact match is that of the
+    nats is not the likelihood of the span. This sum is named masked_nats_per_byte, and exact_match is then of the
     likeliest token at each mask.
     """
 

@@ -21,7 +21,7 @@ from contract.batch import Batch
 from contract.errors import ConfigError
 from data.sources.records import InvalidRecord, document_of
 from evaluation.probes.minimal_pairs import read_lines
-from evaluation.probes.probe import Probe, interval_fields, mean_interval, mean_stderr, with_interval
+from evaluation.probes.probe import Probe, interval_fields, mean_fields
 from evaluation.scorer import Example, LanguageModel, batch_of
 from experiment.experiment import Experiment
 from generate.prompts import denoisers_with_mode
@@ -295,10 +295,7 @@ def _accuracies(is_right: np.ndarray, majority: float) -> dict[str, Any]:
     """
     of_run, of_random = is_right.mean(axis=0)
     no_strata = np.zeros(len(of_run), int)
-    fields: dict[str, Any] = {}
-    for name, values in {"accuracy": of_run, "gain": of_run - of_random}.items():
-        spread = mean_interval(values, no_strata), mean_stderr(values, no_strata)
-        fields |= with_interval(name, float(values.mean()), *spread)
+    fields = mean_fields("accuracy", of_run, no_strata) | mean_fields("gain", of_run - of_random, no_strata)
     fields["random_accuracy"] = float(of_random.mean())
     fields["floors"] = {"majority class": majority, "random Transformer": fields["random_accuracy"]}
     if len(is_right) > 1:

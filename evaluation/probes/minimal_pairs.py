@@ -16,15 +16,7 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.sources.records import InvalidRecord, read_object, string_field
-from evaluation.probes.probe import (
-    Probe,
-    Unit,
-    interval_fields,
-    mean_interval,
-    mean_stderr,
-    unit_spans,
-    with_interval,
-)
+from evaluation.probes.probe import Probe, Unit, interval_fields, mean_fields, unit_spans
 from evaluation.scorer import LanguageModel, Side, score_texts
 from experiment.experiment import Experiment
 from files.paths import open_binary
@@ -121,20 +113,15 @@ class MinimalPairs(Probe):
         values = (np.sign(difference) + 1) / 2
         names, groups = np.unique([pair.group for pair in pairs], return_inverse=True)
         fields = {"denoiser": denoiser.name} | ({"unit": unit} if score == "pseudo_log_likelihood" else {})
-        fields |= _with_spread(values, groups)
+        fields |= mean_fields("accuracy", values, groups)
         fields["floors"] = {"chance": 0.5}
         fields["ties"] = int((difference == 0).sum())
         fields["groups"] = {
-            str(name): {"pairs": len(own)} | _with_spread(own, np.zeros(len(own), int))
+            str(name): {"pairs": len(own)} | mean_fields("accuracy", own, np.zeros(len(own), int))
             for k, name in enumerate(names)
             if name and len(own := values[groups == k])
         }
         return fields
-
-
-def _with_spread(values: np.ndarray, groups: np.ndarray) -> dict[str, Any]:
-    """Returns the JSON fields of the accuracy of pairs. values: float [n]. groups: int [n]."""
-    return with_interval("accuracy", float(values.mean()), mean_interval(values, groups), mean_stderr(values, groups))
 
 
 def read_pairs(path: str, group_field: str | None) -> list[Pair]:

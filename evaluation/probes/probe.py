@@ -165,6 +165,11 @@ def mean_stderr(values: np.ndarray, strata: np.ndarray) -> float | None:
     return math.sqrt(sum(len(group) * group.var(ddof=1) for group in groups)) / len(values)
 
 
+def mean_fields(name: str, values: np.ndarray, strata: np.ndarray) -> dict[str, Any]:
+    """Returns the mean of `values`, drawn within their stratum, as JSON fields. Arguments as above."""
+    return with_interval(name, float(values.mean()), mean_interval(values, strata), mean_stderr(values, strata))
+
+
 def with_interval(
     name: str, value: float, interval: Sequence[float] | None, stderr: float | None = None
 ) -> dict[str, Any]:

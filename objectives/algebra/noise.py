@@ -64,7 +64,7 @@ def span_bounds(
     lengths: np.ndarray,
     noise_density: float,
     mean_noise_span_length: float,
-    distribution: SpanLengthDistribution = "composition",
+    distribution: SpanLengthDistribution,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The number of noise tokens, and the most noise spans, of `random_spans_noise_mask`: int64 [E], int64 [E].
 
@@ -216,7 +216,7 @@ def most_spans(noise: np.ndarray, distribution: Distribution, mean: float) -> np
     """An upper bound, int64, of the number of spans of `noise` tokens, int, same shape; at most `noise` itself.
 
     The bound is the expected number plus 3 and five standard deviations, or the number of spans of the least length if
-    that is less. It grows with `noise`. A draw needs more spans with a probability below 1e-4; `draw_span_ends` then
+    that is less; both grow with `noise`. A draw needs more spans with a probability below 1e-4; `draw_span_ends` then
     makes the last span longer.
     """
     shares = probabilities(distribution, mean)

@@ -38,9 +38,8 @@ def sentence_ends(tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab, ends: S
 class Sentences(NamedTuple):
     """The sentences of E examples, S at most in one."""
 
-    number: (
-        np.ndarray
-    )  # int64 [E, W], which sentence of its example each token is in; after the example's end, its count
+    # int64 [E, W], which sentence of its example each token is in; after the example's end, its count
+    number: np.ndarray
     lengths: np.ndarray  # int64 [E, S + 1], in tokens; 0 for those that an example does not have
     counts: np.ndarray  # int64 [E]
 

@@ -104,8 +104,8 @@ def choose_ngrams(
       word of an n-gram fits more often than the others, so it must not be at the beginning of a row more often.
     - Short words fit more often than long ones, and the parts of words at the ends of a row are short. So such a part
       is chosen where a whole word would fit: a word of the row, drawn uniformly from those that are at least as long.
-      Its length has the law of the words that the ends of rows cut. The words that follow the first part in its n-gram
-      are chosen where they would fit after the whole word.
+      The length of this word has the distribution of the words that the ends of rows cut. The words that follow the
+      first part in its n-gram are chosen where they would fit after the whole word.
 
     If every word is longer than the budget, single tokens are chosen, as many as the budget.
 

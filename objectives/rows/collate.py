@@ -106,8 +106,9 @@ class Collator:
         return _interleave([_with_fields(part, in_all | in_some) for part in examples], chosen)
 
     def _places_by_denoiser(self, windows: Windows) -> Iterator[tuple[Denoiser, np.ndarray]]:
-        """Each denoiser, at each step of its schedule and in each variant of a row plan, that has windows, with their
-        places, int [n].
+        """Yields each denoiser that has windows, and their places, int [n].
+
+        A denoiser comes once for each step of its schedule and for each variant of a row plan.
         """
         plan, variant_ids = self.batch_spec.plan, windows.variant_ids
         for k, denoiser in enumerate(self.denoisers):
@@ -221,9 +222,7 @@ def _interleave(parts: Sequence[Examples], chosen: Sequence[np.ndarray]):
     return type(parts[0])(**fields)
 
 
-def check_lengths(
-    objective: Objective, examples: InputsTargets | Masked, lengths: np.ndarray, chosen: slice = slice(None)
-) -> None:
+def check_lengths(objective: Objective, examples: InputsTargets | Masked, lengths: np.ndarray, chosen: slice) -> None:
     """Raises TypeError where examples are longer than the objective declares, with the member to define.
 
     Such examples would not fit their rows, or the learner would compute the logits of some of their targets alone.

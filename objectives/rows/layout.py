@@ -23,7 +23,9 @@ class _Runs:
     Arrays are made run by run: NumPy repeats values much faster than it scatters them.
     """
 
-    def __init__(self, row_ids: np.ndarray, lengths: np.ndarray, num_rows: int, width: int):
+    def __init__(
+        self, row_ids: np.ndarray, lengths: np.ndarray, num_rows: int, width: int, copies: np.ndarray | None = None
+    ):
         """Raises ValueError if the examples of a row are longer than the row.
 
         Args:
@@ -31,9 +33,13 @@ class _Runs:
           lengths: int [E, P], the lengths of each example's P runs.
           num_rows: rows.
           width: positions of a row.
+          copies: int [E], the lengths of the clean copies (objectives/rows/clean_copies.py), each the last run of its
+            example, with its own positions. None: no example has one.
         """
-        self._lengths_of_examples = lengths.sum(axis=1)
-        used = np.bincount(row_ids, self._lengths_of_examples, num_rows).astype(np.int64)
+        self._lengths_of_examples, self._copies = lengths.sum(axis=1), copies
+        if copies is not None:
+            lengths = np.column_stack([lengths, copies])
+        used = np.bincount(row_ids, lengths.sum(axis=1), num_rows).astype(np.int64)
         if (used > width).any():
             raise ValueError(f"examples of {used.max()} tokens in rows of {width}")
         (num_examples, num_runs), row = lengths.shape, np.arange(num_rows)
@@ -50,6 +56,15 @@ class _Runs:
         # Indices into flattened rows: the first position of each example that has one, and of each row's padding.
         self.starts = begins[lengths.any(axis=1)]
         self.padding_starts = (row * width + used)[used < width]
+        if copies is not None:
+            self._separate_copies(num_runs)
+
+    def _separate_copies(self, num_runs: int) -> None:
+        """Gives the last run of each example, its clean copy, positions of its own."""
+        is_copy = np.arange(num_runs) == num_runs - 1
+        self._begins_in_row = self._begins_in_row + is_copy * self._lengths_of_examples[:, None]
+        self._copied = self.spread(is_copy, np.bool_)
+        self._own = self.filled & ~self._copied
 
     def spread(self, values: np.ndarray | int, dtype: type) -> np.ndarray:
         """[rows, width]: at each position the value of its run, 0 on padding. values: broadcastable to [E, P]."""
@@ -62,7 +77,7 @@ class _Runs:
 
     def positions(self) -> np.ndarray:
         positions = np.arange(self.filled.shape[1], dtype=np.int32) * self.filled
-        if not self._one_per_row:
+        if self._copies is not None or not self._one_per_row:
             positions -= self.spread(self._begins_in_row, np.int32)
         return positions
 
@@ -76,42 +91,16 @@ class _Runs:
         return into
 
     def fill_both(self, array: np.ndarray, copies: np.ndarray | None, padding: int) -> np.ndarray:
-        """As `fill`, with the values copies[e] in the clean copy of each example, if it has one."""
-        return self.fill(array, padding)
+        """As `fill`, with the values copies[e] in the clean copy of each example; None: no example has one."""
+        into = self.fill(array, padding)
+        if copies is None or self._copies is None:
+            return into
+        return _fill(copies, self._copies, at=self._copied, into=into)
 
     def fill_positions(self, array: np.ndarray) -> np.ndarray:
         """[rows, width]: the positions of each example, array[e]; those of clean copies are 0, 1, ..."""
-        return self.fill(array, 0)
-
-
-class _RunsWithCopies(_Runs):
-    """The same where each example has a clean copy (objectives/rows/clean_copies.py), a run with its own positions."""
-
-    def __init__(self, row_ids: np.ndarray, lengths: np.ndarray, num_rows: int, width: int, copies: np.ndarray):
-        """copies: int [E], the lengths of the clean copies."""
-        super().__init__(row_ids, np.column_stack([lengths, copies]), num_rows, width)
-        self._lengths_of_examples, self._copies = lengths.sum(axis=1), copies
-        is_copy = np.arange(lengths.shape[1] + 1) == lengths.shape[1]
-        self._begins_in_row = self._begins_in_row + is_copy * self._lengths_of_examples[:, None]
-        self._copied = self.spread(is_copy, np.bool_)
-        self._own = self.filled & ~self._copied
-
-    def positions(self) -> np.ndarray:
-        positions = np.arange(self.filled.shape[1], dtype=np.int32) * self.filled
-        return positions - self.spread(self._begins_in_row, np.int32)
-
-    def fill_both(self, array: np.ndarray, copies: np.ndarray | None, padding: int) -> np.ndarray:
-        into = self.fill(array, padding)
-        return into if copies is None else _fill(copies, self._copies, at=self._copied, into=into)
-
-    def fill_positions(self, array: np.ndarray) -> np.ndarray:
-        return np.where(self._copied, self.positions(), self.fill(array, 0))
-
-
-def _make_runs(row_ids: np.ndarray, lengths: np.ndarray, num_rows: int, width: int, copies: np.ndarray | None) -> _Runs:
-    if copies is None:
-        return _Runs(row_ids, lengths, num_rows, width)
-    return _RunsWithCopies(row_ids, lengths, num_rows, width, copies)
+        own = self.fill(array, 0)
+        return own if self._copies is None else np.where(self._copied, self.positions(), own)
 
 
 def _fill(array: np.ndarray, lengths: np.ndarray, at: np.ndarray, into: np.ndarray) -> np.ndarray:
@@ -292,7 +281,7 @@ def _decoder_only(
 ) -> Batch:
     lengths, prefix = examples.read.lengths, np.minimum(examples.prefix, examples.read.lengths)
     copies = copy_lengths(examples.blocks, lengths)
-    runs = _make_runs(row_ids, np.stack([prefix, lengths - prefix], axis=1), num_rows, shape.inputs_length, copies)
+    runs = _Runs(row_ids, np.stack([prefix, lengths - prefix], axis=1), num_rows, shape.inputs_length, copies)
     optional = _read_fields(runs, examples.read.tokens, examples, "decoder", vocab)
     if examples.labels is not None:
         optional["sentence_labels"] = _by_row(examples.labels, row_ids, num_rows)
@@ -377,7 +366,7 @@ def encoder_only(
     inputs = examples.inputs
     weights = examples.selected if examples.weights is None else examples.weights
     copies = copy_lengths(examples.blocks, inputs.lengths)
-    runs = _make_runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length, copies)
+    runs = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length, copies)
     fields = _encoder_fields(runs, inputs, vocab) | _read_fields(runs, inputs.tokens, examples, "encoder", vocab)
     if examples.token_types is not None:
         fields["encoder_token_types"] = runs.fill(examples.token_types, 0)

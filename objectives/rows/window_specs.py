@@ -143,7 +143,10 @@ def _check_supported(denoiser: Denoiser, row_shape: RowShape, documents: str) ->
 
 def _check_packed(denoiser: Denoiser, row_shape: RowShape) -> None:
     if denoiser.mode:
-        raise _no_place_for_a_mode(denoiser)
+        raise ConfigError(
+            f"{denoiser.field}.mode={denoiser.mode!r} would be added to each document's piece of a window, for which "
+            f"{denoiser.documents_field}='pack' leaves no place: use 'join' or 'split', or set the mode to ''"
+        )
     # Each document's piece is a segment, and each segment reads one EOS in the encoder.
     segments = row_shape.targets_length // 2 + 1
     if row_shape.architecture == "encoder_decoder" and row_shape.inputs_length < segments:
@@ -152,13 +155,6 @@ def _check_packed(denoiser: Denoiser, row_shape: RowShape) -> None:
             f"{row_shape.targets_length} targets can hold {segments} documents; set data.inputs_length={segments} "
             "or more"
         )
-
-
-def _no_place_for_a_mode(denoiser: Denoiser) -> ConfigError:
-    return ConfigError(
-        f"{denoiser.field}.mode={denoiser.mode!r} would be added to each document's piece of a window, for which "
-        f"{denoiser.documents_field}='pack' leaves no place: use 'join' or 'split', or set the mode to ''"
-    )
 
 
 def _check_plannable(

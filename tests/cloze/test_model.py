@@ -46,7 +46,7 @@ def ul2(corpus, tmp_path_factory):
 
 def test_losses_of_the_heldout_documents_are_those_of_train_evaluate(causal):
     experiment, run = causal.experiment, make_run(causal.experiment, show_progress=False)
-    documents = run.heldout_documents
+    documents = run.corpora.heldout_documents
     tokens = [np.asarray(documents.tokens(k)) for k in range(len(documents))]
     texts = [experiment.tokenizer.decode(ids[ids != experiment.vocab.eos]) for ids in tokens]
     losses, expected = causal.losses(texts), evaluate(run, causal.params)

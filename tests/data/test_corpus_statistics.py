@@ -102,7 +102,7 @@ def test_the_loss_is_of_the_tokens_in_the_windows_that_an_evaluation_reads(tmp_p
                 context = [int(store.tokens[p]) if p >= begin else EOS for p in (place - 2, place - 1)]
                 losses.append(-math.log(expected(tuple(context), int(store.tokens[place]))))
     loss = loss_of(train, heldout)
-    assert loss.heldout_tokens == len(losses) == heldout.num_raw_tokens.sum() < 400
+    assert len(heldout.places(HELDOUT_TOKENS)) == len(losses) == heldout.num_raw_tokens.sum() < 400
     assert loss.nats == pytest.approx(np.mean(losses), rel=1e-12)
     assert loss.nats > 2 * loss_of(train, heldout_of(documents)).nats  # that of all held-out text
 
@@ -110,7 +110,9 @@ def test_the_loss_is_of_the_tokens_in_the_windows_that_an_evaluation_reads(tmp_p
 def test_tokens_are_bounded_and_do_not_depend_on_the_order_of_the_training_documents(tmp_path, monkeypatch):
     store = store_of(tmp_path, [f"text {i} of some" for i in range(40)])
     heldout = heldout_of(Documents(store, np.arange(30, 40), ""))
-    assert loss_of(Documents(store, np.arange(30), ""), heldout)[1:] == (30 * 16 - 10, 160)
+    assert loss_of(Documents(store, np.arange(30), ""), heldout).train_tokens == 30 * 16 - 10
+    assert len(heldout.places(HELDOUT_TOKENS)) == 160
     monkeypatch.setattr(corpus_statistics, "TRAIN_TOKENS", 100)
     losses = [loss_of(Documents(store, np.arange(30)[::step], ""), heldout, most=50) for step in (1, -1)]
-    assert losses[0] == losses[1] and losses[0][1:] == (100, 48)  # every fourth of ten windows
+    assert losses[0] == losses[1] and losses[0].train_tokens == 100
+    assert len(heldout.places(50)) == 48  # every fourth of ten windows

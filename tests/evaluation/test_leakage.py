@@ -56,8 +56,9 @@ def test_the_same_split_however_the_text_is_cut_and_whatever_is_trained(corpus, 
 )
 def test_training_text_that_is_held_out_here_is_refused_with_its_number(corpus, clm, overrides):
     run = run_of(corpus, train__init_from=clm, **overrides)
-    trained = {run_of(corpus).train_documents.name(i) for i in range(len(run_of(corpus).train_documents))}
-    heldout = [run.heldout_documents.name(i) for i in range(len(run.heldout_documents))]
+    there = run_of(corpus).corpora.train_documents
+    trained = {there.name(i) for i in range(len(there))}
+    heldout = [run.corpora.heldout_documents.name(i) for i in range(len(run.corpora.heldout_documents))]
     found = f"{sum(name in trained for name in heldout)} of {len(heldout):,} held-out documents are training text of"
     assert sum(name in trained for name in heldout) > 0
     with pytest.raises(ConfigError, match=rf"train\.init_from={clm}: {found} {clm}: set the fields") as error:

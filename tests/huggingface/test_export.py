@@ -22,7 +22,7 @@ from generate.sample import readable
 from huggingface.export import Exporter, around_text
 from huggingface.folder import open_folder
 from models.parameters import array_types
-from run.restore import frozen, load_experiment, load_params, load_transformer, reading_mesh
+from run.restore import load_experiment, load_params, load_transformer, reading_mesh, transformer_alone
 from tests.huggingface.exported_runs import CAUSAL, run_export, shape, text_fields
 from tests.table import small_config
 from tests.train.small_runs import save_random_run
@@ -231,7 +231,7 @@ def test_an_export_merges_the_disentangled_embeddings_of_electra(tmp_path, corpu
     np.testing.assert_array_equal(exported, words[0] + words[1])
     transformer, _ = load_transformer(experiment, str(tmp_path / "run"), reading_mesh(experiment))
     np.testing.assert_array_equal(transformer["token_embedder"]["embedding"], exported)
-    model, parameters = frozen(experiment, params)
+    model, parameters = transformer_alone(experiment, params)
     np.testing.assert_array_equal(parameters["token_embedder"]["embedding"], exported)
 
 

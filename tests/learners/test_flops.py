@@ -64,3 +64,5 @@ def test_flops_of_learners_with_row_losses_by_hand():
     cross_attention = 4 * 32 * 32 + 4 * 40 * 32 * 32 + 4 * 40 * 32
     stacks = 2 * (LAYER + decoder_layer + cross_attention)
     assert pair.forward_flops(40, 1) == stacks + pooler + 2 * 32 * 2
+    of_encoder = learner_of("classification", "encoder_decoder", objective__pooling="mean")
+    assert of_encoder.forward_flops(40, 1) == 2 * LAYER + pooler + 2 * 32 * 2, "the decoder does not run"

@@ -62,7 +62,7 @@ def test_unknown_tokens_and_bytes_that_no_token_spells_are_metrics(corpus, lossy
     metrics, targets, vocab = evaluated(run), scored(run), run.experiment.vocab
     assert metrics["unknown_fraction"] == pytest.approx((targets == vocab.unk).mean(), rel=1e-6) and targets.size
     assert metrics["unknown_fraction"] > 0.02
-    documents, tokenizer = run.heldout_documents, run.experiment.tokenizer
+    documents, tokenizer = run.corpora.heldout_documents, run.experiment.tokenizer
     texts = [pathlib.Path(documents.name(i)).read_text(encoding="utf-8") for i in range(len(documents))]
     spelled = sum(tokenizer.num_bytes(tokenizer.encode(text)) - 1 for text in texts)  # a space before each text
     assert metrics["bytes_covered"] == pytest.approx(spelled / sum(len(text.encode()) for text in texts), rel=1e-9)
@@ -83,9 +83,9 @@ def test_bits_per_byte_do_not_count_the_space_that_sentencepiece_puts_before_a_t
         places = run.heldout.places(10**6)
         assert sorted(targets) == sorted(store.tokens[places])
         # Each document whose first token is scored has one space more in its tokens than in its text.
-        begun = np.isin(places, store.offsets[run.heldout_documents.index]).sum()
+        begun = np.isin(places, store.offsets[run.corpora.heldout_documents.index]).sum()
         num_bytes = run.experiment.tokenizer.num_bytes(targets) - begun
-        assert count or num_bytes == store.text_bytes[run.heldout_documents.index].sum()
+        assert count or num_bytes == store.text_bytes[run.corpora.heldout_documents.index].sum()
         bits = metrics["loss"] * len(targets) / math.log(2)
         assert metrics["bits_per_byte"] == pytest.approx(bits / num_bytes, rel=1e-5)
         assert metrics["bytes_covered"] == 1.0
@@ -98,10 +98,11 @@ def test_the_summary_says_what_the_tokens_cover_what_is_copied_and_what_a_trigra
     unknown = (text.store.tokens == run.experiment.vocab.unk).sum() / text.store.unigram_counts.sum()
     assert lines["tokens"].startswith(f"{unknown:.2%} of the corpus's tokens are unknown; the tokens spell ")
     assert lines["copies"] == str(text.overlap) and lines["copies"].startswith(
-        f"of {len(run.heldout_documents)} held-out documents, 0 are identical"
+        f"of {len(run.corpora.heldout_documents)} held-out documents, 0 are identical"
     )
-    loss = trigram_loss(run.train_documents, run.heldout.places(HELDOUT_TOKENS), 1)
-    assert loss.heldout_tokens == len(scored(run)) == run.heldout.num_raw_tokens.sum()
+    places = run.heldout.places(HELDOUT_TOKENS)
+    loss = trigram_loss(run.corpora.train_documents, places, 1)
+    assert len(places) == len(scored(run)) == run.heldout.num_raw_tokens.sum()
     assert lines["trigram"].startswith(f"{loss.nats:.3f} nats per token")
     assert lines["trigram"].endswith(f" bits: a trigram model ({count_text(loss.train_tokens)} training tokens)")
     assert "trigram" not in summary_lines(run_of(corpus, "classification"), "")

@@ -33,7 +33,7 @@ def run_of(corpus, **overrides):
 @pytest.mark.parametrize("batch_size", [8, 5])
 def test_every_document_is_read_once_per_epoch(batch_size, corpus):
     run = run_of(corpus, train__batch_size=batch_size)
-    steps, documents = run.experiment.train.steps, run.train_documents
+    steps, documents = run.experiment.train.steps, run.corpora.train_documents
     made = run.experiment.batches(documents, transform=lambda windows, rows: windows)
     examples = [
         windows.tokens[k, : windows.lengths[k]].tobytes()

@@ -147,7 +147,7 @@ def test_all_windows_and_one_document(corpus):
     experiment = make_experiment(small_config("clm", "decoder_only", **overrides))
     run = make_run(score_all(experiment), show_progress=False)
     metrics = evaluate(run, params_of(experiment.learner))
-    documents = run.heldout_documents
+    documents = run.corpora.heldout_documents
     tokens = int(documents.ends(False)[-1])
     # Everything is scored, with the ends of documents where windows contain them.
     assert metrics["documents/clm"] == len(documents)

@@ -113,6 +113,16 @@ def test_the_fields_of_a_schedule_are_shown_from_its_start_to_its_end_and_measur
     assert not any(statistic.differs for statistic in page.statistics["mlm"].values())
 
 
+def test_phases_are_shown_as_changes_at_once(corpus):
+    phases = {"schedule": "phases", "phase_steps": (700, 1000), "phase_mask_rate": (0.2, 0.05)}
+    fields = {f"objective__{name}": value for name, value in phases.items()}
+    experiment, documents = experiment_of(corpus, "mlm", "encoder_only", train__steps=1000, **fields)
+    page = make_page(experiment, documents, title="", num_examples=1)
+    assert page.denoisers[0].fields.startswith("mask_rate=0.15 → 0.2 → 0.05, ")
+    change = "mlm: change of mask_rate at once, at the steps 700, 1,000; held-out examples have the final values"
+    assert dict(page.facts)["schedule"] == change
+
+
 def test_the_page_has_the_documents_of_both_sides_and_the_warnings_of_a_lossy_tokenizer(tmp_path):
     write_texts(tmp_path, ["a fox 語 jumps over\n"] * 3 + [f"the lazy dog {k}" for k in range(9)])
     lossy = sentencepiece(tmp_path / "m.model", ["the fox jumps over the lazy dog"] * 20, byte_fallback=False)

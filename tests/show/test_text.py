@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from show.rows import Run, runs, visible
+from show.rows import Run, runs, split_marks
 from show.terminal import styled_text
 
 
@@ -22,7 +22,7 @@ def test_runs_are_split_at_special_tokens_and_where_scoring_changes(ul2):
 
 
 def test_characters_that_do_not_print_are_made_visible():
-    assert visible("a\n\tb\r\x1b[31m\u202ez") == [
+    assert split_marks("a\n\tb\r\x1b[31m\u202ez") == [
         ("a", False), ("↵", True), ("\n", False), ("⇥", True), ("\t", False), ("b", False),
         ("\\r", True), ("\\x1b", True), ("[31m", False), ("\\u202e", True), ("z", False),
     ]  # fmt: skip

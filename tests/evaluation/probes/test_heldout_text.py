@@ -86,7 +86,7 @@ def documents(corpus):
     """The held-out side of a small corpus, 15 documents."""
     data = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
     experiment = small_experiment("clm", "decoder_only", **data, data__heldout_fraction=0.5)
-    return make_run(experiment, show_progress=False).heldout_documents
+    return make_run(experiment, show_progress=False).corpora.heldout_documents
 
 
 def text_of(window):

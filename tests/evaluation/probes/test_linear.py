@@ -13,7 +13,7 @@ from evaluation.probes.command import answer, check_probe
 from evaluation.probes.linear import Linear, _draw, _predict, pooled_states
 from experiment.experiment import make_experiment
 from models.transformer import bind
-from run.restore import frozen, reading_mesh
+from run.restore import reading_mesh, transformer_alone
 from studies.measures import Trained, make_measure
 from tests.table import small_config
 
@@ -60,7 +60,7 @@ def test_the_state_of_a_text_is_that_of_its_row_alone(runs, name):
     experiment, params, mesh = runs(name)
     vocab, tokenizer = experiment.vocab, experiment.tokenizer
     texts = [tokenizer.encode(text) for text in ("a short text", "one of more than sixteen tokens", "x")]
-    experiment, params = frozen(experiment, params)
+    experiment, params = transformer_alone(experiment, params)
     transformer = bind(experiment.model, params)
     around = {"encoder_only": ([vocab.cls], [vocab.sep]), "decoder_only": ([vocab.decoder_start], [])}
     before, after = around.get(experiment.model.architecture, ([], [vocab.eos]))
