@@ -22,18 +22,18 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_399,
+    "benchmarks": 1_401,
     "cloze": 293,
     "cluster": 395,
-    "command": 378,
+    "command": 391,
     "configs": 2_378,
     "contract": 412,
-    "data": 4_567,
+    "data": 4_569,
     "evaluation": 1_933,
     "experiment": 1_104,
     "files": 331,
     "generate": 1_014,
-    "huggingface": 2_019,
+    "huggingface": 2_020,
     "learners": 826,
     "models": 1_660,
     "objectives": 3_955,
@@ -41,8 +41,8 @@ CODE = {
     "run": 1_376,
     "show": 998,
     "studies": 3_234,
-    "train": 1_048,
-    "workdir": 862,
+    "train": 1_056,
+    "workdir": 863,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {
