@@ -22,13 +22,13 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_401,
+    "benchmarks": 1_400,
     "cloze": 293,
     "cluster": 395,
-    "command": 391,
+    "command": 389,
     "configs": 2_378,
     "contract": 412,
-    "data": 4_569,
+    "data": 4_568,
     "evaluation": 1_933,
     "experiment": 1_104,
     "files": 331,
@@ -41,7 +41,7 @@ CODE = {
     "run": 1_376,
     "show": 998,
     "studies": 3_234,
-    "train": 1_056,
+    "train": 1_055,
     "workdir": 863,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.

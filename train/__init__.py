@@ -1,3 +1,1 @@
-from command.imports import end_imports_in_one_line
-
-end_imports_in_one_line()
+import command.imports  # noqa: F401
