@@ -46,6 +46,8 @@ def run_program(main: Callable[[], None], *, memory_remedy: str = "") -> None:
 
     memory_remedy: what to change in this command's flags or config where memory is too small.
     """
+    # Python has None for a stream that is closed, as by `>&-`.
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # notebooks and tests replace the streams
             stream.reconfigure(errors="backslashreplace")

@@ -25,7 +25,7 @@ CODE = {
     "benchmarks": 1_400,
     "cloze": 293,
     "cluster": 395,
-    "command": 389,
+    "command": 390,
     "configs": 2_378,
     "contract": 412,
     "data": 4_568,

@@ -197,6 +197,14 @@ def test_an_ignored_signal_stays_ignored():
     assert process.communicate(timeout=60) == (b"goes on\n", b"") and process.returncode == 0
 
 
+@pytest.mark.parametrize(("main", "status"), [("print('a line')", 0), ("raise ConfigError('a reason')", 1)])
+def test_a_command_without_standard_output_ends_as_with_it(main, status):
+    closed = "import os, sys\nos.close(1)\nsys.stdout = None\n"  # as Python begins after `>&-`
+    process = command(f"{closed}from contract.errors import ConfigError\ndef main():\n    {main}\n")
+    assert process.communicate(timeout=60)[1] == (b"error: a reason\n" if status else b"")
+    assert process.returncode == status
+
+
 # As `python -m` of a module in a package does.
 _IMPORT = "import os, signal, sys; sys.argv[0] = '-m'; import {package}; {then}"
 _CTRL_C = "os.kill(os.getpid(), signal.SIGINT)"
