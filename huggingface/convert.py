@@ -10,6 +10,7 @@ safetensors are read, never a pickled file. See docs/huggingface.md.
 
 import contextlib
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -98,8 +99,8 @@ def main() -> None:
         f"imported {' and '.join(part.family.architecture for part in parts.values())} with {count:,} parameters into "
         f"{workdir}; objective.name={experiment.objective_name!r}, data.source={experiment.data.source!r}"
     )
-    print(f"python -m train.evaluate --workdir={workdir}")
-    print(f"python -m train.main --config=... --config.train.init_from={workdir}")
+    print(f"python -m train.evaluate --workdir={shlex.quote(workdir)}")
+    print(f"python -m train.main --config=... --config.train.init_from={shlex.quote(workdir)}")
 
 
 def default_config(path: str, where: str | None = None) -> Path:

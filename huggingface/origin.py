@@ -193,7 +193,7 @@ def _saved_fields(workdir: Workdir, path: str) -> dict[str, Any]:
     """Returns the fields that the run in `workdir` took from `path`; {} if no run from there has a checkpoint here."""
     if not workdir.has_config or not workdir.steps():
         return {}
-    saved = workdir.config()
+    saved = workdir.config_with_own_tokenizer()
     if missing_sections(saved) or saved["train"].get("init_from") != path:
         return {}
     lengths = ("inputs_length", "targets_length") if saved["model"].get("positions") == "learned" else ()

@@ -22,10 +22,10 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_399,
+    "benchmarks": 1_400,
     "cloze": 293,
     "cluster": 395,
-    "command": 378,
+    "command": 390,
     "configs": 2_383,
     "contract": 421,
     "data": 4_595,
@@ -33,7 +33,7 @@ CODE = {
     "experiment": 1_099,
     "files": 331,
     "generate": 1_014,
-    "huggingface": 1_987,
+    "huggingface": 1_988,
     "learners": 827,
     "models": 1_653,
     "objectives": 3_943,
@@ -41,8 +41,8 @@ CODE = {
     "run": 1_365,
     "show": 995,
     "studies": 3_230,
-    "train": 1_037,
-    "workdir": 862,
+    "train": 1_044,
+    "workdir": 863,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {

@@ -1,0 +1,1 @@
+import command.imports  # noqa: F401

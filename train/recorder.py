@@ -1,6 +1,7 @@
 """What one run writes while it trains: lines of metrics, evaluations, checkpoints and messages."""
 
 import math
+import shlex
 import time
 from collections.abc import Mapping
 from typing import Any, Self
@@ -181,7 +182,7 @@ class Recorder:
 
 def closing_hint(experiment: Experiment, workdir: Workdir) -> str:
     """Returns the command that reads a finished run: it samples, or evaluates where the run predicts no tokens."""
-    reads = f"--workdir={workdir}{code_flag(experiment.learner, experiment.denoisers)}"
+    reads = f"--workdir={shlex.quote(str(workdir))}{code_flag(experiment.learner, experiment.denoisers)}"
     vocab, promptings = experiment.vocab, [denoiser.objective.prompting for denoiser in experiment.denoisers]
     if not any(promptings) or experiment.learner.language_model(experiment.params_shapes) is None:
         return f"To evaluate: python -m train.evaluate {reads}"

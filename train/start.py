@@ -2,9 +2,10 @@
 
 import dataclasses
 import gc
-import math
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from cluster.cluster import Cluster
 from contract.errors import ConfigError
@@ -143,15 +144,16 @@ def _changes(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
 def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) -> list[str]:
     """Checks that a run of config `saved` continues after `step` at its learning rate, and returns warnings.
 
-    Another rate at the next update is accepted, with a warning, only where `optimizer.cycles` is set to another value.
+    Another rate of the next update, or of one that the run has made, is accepted, with a warning, only where
+    `optimizer.cycles` is set to another value: config.json would otherwise have a schedule that the run did not have.
 
     Args:
       saved: the run's config, as nested dicts, with train.epochs resolved.
       experiment: of the continued run. It differs from `saved` in workdir.run_config.MAY_CHANGE alone.
       step: of the checkpoint from which the run continues.
 
-    Raises ConfigError, one line with both rates and the values of `optimizer.cycles` to choose from, for a rate that
-    changes without such a choice; and for fewer steps than the run has made.
+    Raises ConfigError, one line with the last rate that differs and the values of `optimizer.cycles` to choose from,
+    for a rate that changes without such a choice; and for fewer steps than the run has made.
     """
     optimizer, steps = experiment.optimizer, experiment.train.steps
     old = from_mapping(OptimizerConfig, saved["optimizer"], "optimizer")
@@ -163,11 +165,16 @@ def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) 
             f"{length} is below step {step}, from which the run continues: set train.steps={step} or more, or choose "
             "another --workdir"
         )
-    rate, new_rate = (float(make_schedule(*schedule)(step)) for schedule in ((old, old_steps), (optimizer, steps)))
-    tolerance = _ROUNDING * optimizer.learning_rate
-    if steps == step or math.isclose(rate, new_rate, rel_tol=_ROUNDING, abs_tol=tolerance):
+    updates = np.arange(min(step + 1, steps))  # those that the run has made, and the next one if there is one
+    rates, new_rates = (
+        np.broadcast_to(make_schedule(*schedule)(updates), updates.shape)
+        for schedule in ((old, old_steps), (optimizer, steps))
+    )
+    differs = ~np.isclose(rates, new_rates, rtol=_ROUNDING, atol=_ROUNDING * optimizer.learning_rate)
+    if not differs.any():
         return []
-    change = f"the learning rate after step {step} from {rate:.6g} to {new_rate:.6g}"
+    last = updates[differs][-1]
+    change = f"the learning rate after step {last} from {rates[last]:.6g} to {new_rates[last]:.6g}"
     if optimizer.cycles not in ("", old.cycles):
         return [f"optimizer.cycles={optimizer.cycles} changes {change}"]
     cycles, end = old.cycles or f"0-{old_steps}", cycles_of(old, old_steps)[-1].end

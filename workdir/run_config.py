@@ -21,6 +21,8 @@ from files.paths import check_access, make_folder, read_text
 #   distillation.teacher: a teacher is identified by its parameters, in the section "teacher", not by its folder.
 #   code.*: the file of an objective may move. train/start.py compares the digests of its contents.
 #   data.cache_dir, data.read_by_range: a token store is identified by its contents, not by its folder.
+#   data.tokenizer: the same, in the section "corpus". A run that has its tokenizer from train.init_from continues with
+#     its own copy.
 MAY_CHANGE = (
     "train.steps",
     "train.epochs",
@@ -44,6 +46,7 @@ MAY_CHANGE = (
     "data.prefetch_batches",
     "data.cache_dir",
     "data.read_by_range",
+    "data.tokenizer",
     "mesh.",
     "code.",
 )
@@ -125,8 +128,9 @@ def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list
     """
     old, new = flatten(saved), flatten(current)
     changed = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
-    # The section "teacher" identifies the model of distillation.teacher.
+    # The section "teacher" identifies the model of distillation.teacher, and corpus.tokenizer that of data.tokenizer.
     fields = {name: f"distillation.{name}" if name.startswith("teacher.") else name for name in changed}
+    fields |= {name: "data.tokenizer" for name in changed if name == "corpus.tokenizer"}
     lines = {name: f"{field}: {_text(old, name)} -> {_text(new, name)}" for name, field in fields.items()}
     forbidden = [lines[name] for name in changed if not _may_change(name)]
     if forbidden:

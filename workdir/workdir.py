@@ -54,12 +54,12 @@ class Workdir:
     `str(workdir)` is the path, for messages. A Workdir may be made from another one.
 
     Args:
-      path: of the folder.
+      path: of the folder. "~" is the home directory, which the shell leaves as it is in --workdir=~/run.
       named_by: the flag or config field that names the folder, for messages.
     """
 
     def __init__(self, path: str | os.PathLike, *, named_by: str = "--workdir"):
-        self.path, self.named_by = os.fspath(path), named_by
+        self.path, self.named_by = os.path.expanduser(os.fspath(path)), named_by
 
     def __str__(self) -> str:
         return self.path

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -194,3 +195,37 @@ def test_an_ignored_signal_stays_ignored():
     program = "import os\ndef main():\n    os.kill(os.getpid(), signal.SIGTERM)\n    print('goes on')"
     process = command(f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{program}")
     assert process.communicate(timeout=60) == (b"goes on\n", b"") and process.returncode == 0
+
+
+@pytest.mark.parametrize(("main", "status"), [("print('a line')", 0), ("raise ConfigError('a reason')", 1)])
+def test_a_command_without_standard_output_ends_as_with_it(main, status):
+    closed = "import os, sys\nos.close(1)\nsys.stdout = None\n"  # as Python begins after `>&-`
+    process = command(f"{closed}from contract.errors import ConfigError\ndef main():\n    {main}\n")
+    assert process.communicate(timeout=60)[1] == (b"error: a reason\n" if status else b"")
+    assert process.returncode == status
+
+
+# As `python -m` of a module in a package does.
+_IMPORT = "import os, signal, sys; sys.argv[0] = '-m'; import {package}; {then}"
+_CTRL_C = "os.kill(os.getpid(), signal.SIGINT)"
+
+
+@pytest.mark.parametrize("package", ["train", "data", "benchmarks"])
+def test_ctrl_c_while_a_command_imports_is_one_line(package):
+    program = _IMPORT.format(package=package, then=f"{_CTRL_C}; print('goes on')")
+    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=60)
+    assert (found.returncode, found.stdout, found.stderr) == (130, b"", b"error: stopped by Ctrl-C\n")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        f"import os, signal, train, data; {_CTRL_C}",
+        _IMPORT.format(package="train", then=f"from command.program import run_program as run; run(lambda: {_CTRL_C})"),
+    ],
+    ids=["in a program", "in a command"],
+)
+def test_ctrl_c_after_the_imports_is_an_exception(program):
+    program = "import atexit; atexit.register(print, 'cleaned up'); " + program
+    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=60)
+    assert found.stdout == b"cleaned up\n" and re.search(rb"stopped by Ctrl-C|KeyboardInterrupt", found.stderr)

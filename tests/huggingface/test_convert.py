@@ -213,7 +213,7 @@ def test_training_does_not_continue_an_imported_model(imported, corpus):
 @pytest.mark.slow
 def test_a_t5_is_imported_trained_and_exported_again(folders, corpus, tmp_path, capsys):
     folder, workdir = folders("t5_v1_1"), tmp_path / "run"
-    imported = tmp_path / "imported"
+    imported = tmp_path / "im ported"
     text = small_text(corpus)
     fields = [f"--config.data.{name}={value}" for name, value in text.items()]
     run_convert(folder, imported, *fields, "--config.train.eval_windows=8")
@@ -224,6 +224,7 @@ def test_a_t5_is_imported_trained_and_exported_again(folders, corpus, tmp_path, 
     config["optimizer"] |= {"learning_rate": 3e-3, "warmup_steps": 1, "name": "adamw", "schedule": "constant"}
     train_and_evaluate(make_experiment(config), str(workdir))
     printed = capsys.readouterr().out.replace("\n", " ")
+    assert f"train.evaluate --workdir='{imported}' " in printed
     assert f"held-out text was not compared with the training text of {folder}, which is unknown" in printed
     run_command(export, f"--workdir={workdir}", f"--out={tmp_path / 'out'}")
     before, after = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "out"))

@@ -18,6 +18,7 @@ from workdir.workdir import Workdir
 
 # 0.002 + 0.018 * (1 + cos(pi * (n - 50) / (N - 50))) / 2: the rate of update n of N, computed by hand.
 COSINE_400_OF_800, COSINE_500_OF_800 = "0.0119408", "0.00821885"
+COSINE_299_OF_400, COSINE_299_OF_300, COSINE_799_OF_800 = "0.00545198", "0.00200071", "0.00200008"
 COSINE_200_OF_1000, COSINE_200_OF_600 = "0.0189153", "0.0168937"
 TIMED = {"tokens_per_second", "data_wait_fraction", "seconds"}
 
@@ -44,7 +45,7 @@ def check(old, new, step):
         ((800, "0-400"), (1200, "0-400"), 800),  # extended again
         ((800, "0-400,400-800"), (1200, "0-400,400-800"), 500),
         ((400,), (400, "0-400"), 300),
-        ((400,), (300,), 300),  # no update is left
+        ((400,), (300, "0-400"), 300),  # no update is left
     ],
 )
 def test_a_length_that_does_not_change_the_next_rate_needs_no_choice(old, new, step):
@@ -91,6 +92,20 @@ def test_a_change_that_is_chosen_is_reported(old, new, step, rates):
             500,
             f"train.steps=800 changes the learning rate after step 500 from 0.002 to {COSINE_500_OF_800}, because the "
             "run had 800 steps: set optimizer.cycles=0-400 (the",
+        ),
+        (
+            (400,),  # no update is left, but config.json would say that the run had a schedule of 300 steps
+            (300,),
+            300,
+            f"train.steps=300 changes the learning rate after step 299 from {COSINE_299_OF_400} to "
+            f"{COSINE_299_OF_300}, because the run had 400 steps: set optimizer.cycles=0-400 (the schedule so far)",
+        ),
+        (
+            (800, "0-400"),  # the choice is forgotten after the last step, where both rates are the same
+            (800,),
+            800,
+            f"train.steps=800 changes the learning rate after step 799 from 0.002 to {COSINE_799_OF_800}, because the "
+            "run had 800 steps: set optimizer.cycles=0-400 (the schedule so far)",
         ),
         ((400,), (300,), 400, "train.steps=300 is below step 400, from which the run continues: set train.steps=400"),
     ],

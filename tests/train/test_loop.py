@@ -127,6 +127,8 @@ def test_many_skipped_updates_are_a_warning_at_the_end():
 )
 def test_the_hint_at_the_end_names_the_command_that_reads_the_run(name, architecture, expected):
     assert closing_hint(small_experiment(name, architecture), Workdir("runs/x")) == expected
+    quoted = expected.replace("runs/x", "'my runs/x'")  # as a shell reads the name
+    assert closing_hint(small_experiment(name, architecture), Workdir("my runs/x")) == quoted
 
 
 @pytest.mark.parametrize(("name", "architecture"), PAIRS)

@@ -52,6 +52,15 @@ def test_every_field_that_matters_is_named_with_both_values():
     assert "\n" not in message
 
 
+def test_a_tokenizer_is_identified_by_its_contents_and_not_by_its_path():
+    old, new = changed(data__tokenizer="there/a.model"), changed(data__tokenizer="run/tokenizer/a.model")
+    old["corpus"] = new["corpus"] = {"tokenizer": "sentencepiece:1"}
+    assert check_same_run(old, new) == ['data.tokenizer: "there/a.model" -> "run/tokenizer/a.model"']
+    assert check_same_run(old, old) == []
+    with pytest.raises(ConfigError, match=r'config \(data.tokenizer: "sentencepiece:1" -> "byte"\): set'):
+        check_same_run(old, changed() | {"corpus": {"tokenizer": "byte"}})
+
+
 def test_fields_that_only_one_config_has_are_changes():
     older = changed()
     del older["model"]["d_model"]

@@ -33,6 +33,13 @@ def holder(tmp_path):
     process.communicate()
 
 
+def test_a_tilde_is_the_home_directory_and_not_a_folder_of_this_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    Workdir("~/runs/clm").create()  # as in --workdir=~/runs/clm, where shells leave the tilde
+    assert (tmp_path / "home" / "runs" / "clm").is_dir() and os.listdir(tmp_path) == ["home"]
+
+
 def test_a_second_process_is_refused_and_a_killed_one_frees_the_lock(tmp_path, holder):
     workdir = Workdir(tmp_path)
     message = (
