@@ -129,6 +129,12 @@ def _check_rows(experiment: Experiment, model: ModelConfig, origin: Origin) -> l
             f"{where}: that {origin.kind} has model.target_positions=False and does not know which token of a row is "
             "the next one: choose a teacher that was trained on texts in another order"
         )
+    types = max(denoiser.objective.num_token_types for denoiser in experiment.denoisers)
+    if 0 < model.num_token_types < types:  # a type without a row is NaN
+        raise ConfigError(
+            f"{where}: that {origin.kind} has model.num_token_types={model.num_token_types}, and rows here have tokens "
+            f"of {types} types: choose a teacher with {types}, or with none"
+        )
     with errors_naming(where):
         if model.positions == "learned":
             check_max_length(model, experiment.data)

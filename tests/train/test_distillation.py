@@ -209,6 +209,16 @@ def test_a_teacher_that_does_not_fit_is_one_line_before_the_corpus_is_read(
         with_teacher(make_experiment(config | {"distillation": weight_0}))
 
 
+def test_a_teacher_with_fewer_types_of_tokens_than_rows_have_is_refused(corpus, tmp_path):
+    """RoBERTa has one type; the second sentence of a pair would be NaN."""
+    save_random_run(fields(corpus, "mlm", "encoder_only", model__num_token_types=1), str(tmp_path))
+    teacher = {"distillation__teacher": str(tmp_path)}
+    with pytest.raises(ConfigError, match=r"num_token_types=1, and rows here have tokens of 2 types: choose .* none$"):
+        with_teacher(make_experiment(fields(corpus, "nsp", "encoder_only", **teacher)))
+    # Other rows have the first type alone, whatever the model's table.
+    with_teacher(make_experiment(fields(corpus, "mlm", "encoder_only", model__num_token_types=2, **teacher)))
+
+
 def test_a_causal_teacher_of_rows_in_both_directions_is_a_warning(corpus, teachers):
     config = fields(corpus, "hybrid", "decoder_only", distillation__teacher=str(teachers / "decoder_only"))
     [warning] = set(with_teacher(make_experiment(config)).warnings) - set(make_experiment(config).warnings)
