@@ -120,6 +120,36 @@ def test_chance_of_mqar_is_a_guess_among_the_values_of_the_list():
     assert make_task("mqar:pairs=4,queries=2").chance == 1 / (4 * 3)
 
 
+# A path -> of a prompt, its answer and all prompts: among how many answers a guess that knows the format chooses.
+GUESSES = {
+    "retrieval:pairs=13": lambda prompt, _, prompts: sum(other[0] == prompt[0] for other in prompts),
+    "relationship:chains=12": lambda prompt, _, prompts: sum(other[0] == prompt[0] for other in prompts),
+    "selective_copy:copied=3": lambda prompt, answer, _: len(list(itertools.permutations(answer))),
+    "sudoku4:blanks=2": lambda prompt, *_: 4 ** prompt.count("."),
+    "sudoku9:blanks=1,boards=100,test_size=20": lambda prompt, *_: 9 ** prompt.count("."),
+    "cfg:depth=1,brackets=2": lambda prompt, answer, _: 2 ** len(answer),
+    "cfg:test_size=4000": lambda prompt, answer, _: 3 ** len(answer),
+}
+
+
+@pytest.mark.parametrize("path", GUESSES)
+def test_chance_is_a_guess_that_knows_the_format(path):
+    task = make_task(path)
+    test = list(task.test())
+    prompts = [prompt for prompt, *_ in test]
+    shares = [1 / GUESSES[path](prompt, answer, prompts) for prompt, answer, _ in test]
+    assert task.chance == pytest.approx(sum(shares) / len(shares), rel=0.05)
+
+
+@pytest.mark.parametrize("numbers", [2, 3])
+def test_chance_of_countdown_is_at_most_a_guess_among_the_equations(numbers):
+    """With positive differences and whole quotients alone there are fewer equations, so a guess is right more often."""
+    task = make_task(f"countdown:numbers={numbers},target=999,test_size=40")
+    prompts = [prompt.split(":")[0] for prompt, *_ in task.test()]
+    shares = [1 / len(set(_countdowns(tuple(map(int, prompt.split(",")))))) for prompt in prompts]
+    assert task.chance < sum(shares) / len(shares) < 4 * task.chance
+
+
 def test_facts_are_stated_in_one_order_or_in_both_and_asked_in_both():
     task = make_task("reversal:facts=6,ways=3")
     train, test = list(task.train()), list(task.test())

@@ -55,6 +55,10 @@ class Countdown(DrawnTask):
     largest: Annotated[int, "[4, 99]"] = 20
     target: Annotated[int, "[4, 999]"] = 99
 
+    @property
+    def chance(self) -> float:
+        return 1 / math.prod(4 * math.comb(left, 2) for left in range(2, self.numbers + 1))  # or more: not all divide
+
     def draw(self, draws):
         while True:
             numbers = [draws.randint(1, self.largest) for _ in range(self.numbers)]
@@ -138,6 +142,10 @@ class SelectiveCopy(DrawnTask):
     copied: Annotated[int, "[2, 4096]"] = 8
     symbols: Annotated[int, "[2, 62]"] = 16
 
+    @property
+    def chance(self) -> float:
+        return 1 / math.factorial(self.copied)  # of the orders of the symbols
+
     def problem(self):
         if self.copied >= self.length:
             return f"copied={self.copied} leaves no blank: set length={self.copied + 1} or more"
@@ -204,6 +212,10 @@ class Sudoku4(DrawnTask):
     """
 
     blanks: Annotated[int, "[1, 11]"] = 8
+
+    @property
+    def chance(self) -> float:
+        return 4.0**-self.blanks
 
     def draw(self, draws):
         found = None
@@ -274,6 +286,12 @@ class CFG(DrawnTask):
     length: Annotated[int, "[12, 256]"] = 32
     brackets: Annotated[int, "[2, 4]"] = 3
     depth: Annotated[int, "[1, 8]"] = 3
+
+    @property
+    def chance(self) -> float:
+        lengths = range(self.depth, self.length // 2 + 1)
+        words = [_count_ends(self.length - 1 - n, n - 1, 1) for n in lengths]  # whose answer has n brackets
+        return sum(count * self.brackets**-n for count, n in zip(words, lengths, strict=True)) / sum(words)
 
     def problem(self):
         if self.length % 2 or self.length < 4 * self.depth:

@@ -14,6 +14,10 @@ class _HalfAsked(Task):
 
     kinds = ("forward", "backward")
 
+    @property
+    def chance(self) -> float:
+        return 1 / len(self.facts()[1::2])  # the prompt says which of a fact's names is the answer
+
     @abc.abstractmethod
     def facts(self) -> list[tuple[Instance, Instance, Instance]]:
         """Returns the statement of each fact and its two questions."""

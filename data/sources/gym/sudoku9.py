@@ -25,6 +25,10 @@ class Sudoku9(DrawnTask):
     blanks: Annotated[int, "[1, 54]"] = 40
     boards: Annotated[int, "[100, 2**20]"] = 2000
 
+    @property
+    def chance(self) -> float:
+        return 9.0**-self.blanks
+
     def draw(self, draws):
         board = draws.randrange(self.boards)
         puzzle, solution = _puzzle(self.seed, board, self.blanks)
