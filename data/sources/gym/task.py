@@ -39,7 +39,7 @@ class Task(abc.ABC):
 
     @property
     def chance(self) -> float:
-        """The share of answers, or less, that a guess which knows the form of the answers gets right; 0: next to none."""
+        """The share of answers, or less, that a guess in the form of the answers gets right; 0: next to none."""
         return 0.0
 
     @abc.abstractmethod
