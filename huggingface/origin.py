@@ -30,9 +30,9 @@ _OF_THE_RUN = (
 # Fields of config.model that may differ from the model's, because train/conversions.py has a rule for them, or because
 # new arrays alone have them.
 CONVERTIBLE = (
-    *("architecture", "merged_attention", "continuous_positions", "num_layers", "max_length", "rope_theta"),
+    *("architecture", "merged_attention", "continuous_positions", "num_layers", "max_length"),
     *("vocab_size", "d_model", "num_heads", "num_kv_heads", "d_ff", "embedding_size"),
-    *("initializer", "initializer_range"),
+    *("rope_theta", "local_rope_theta", "initializer", "initializer_range"),
 )
 
 

@@ -270,6 +270,15 @@ def test_a_longer_wavelength_is_stated(corpus, tmp_path):
 LOCAL = dict(model__global_every=2, model__local_distance=3, model__local_rope_theta=50.0)
 
 
+@pytest.mark.parametrize("field", ["rope_theta", "local_rope_theta"])
+def test_both_wavelengths_may_be_set_on_the_command_line(corpus, tmp_path, field):
+    save(tmp_path, corpus, **LOCAL)
+    config = fields(corpus, "clm", "decoder_only", train__init_from=str(tmp_path), **{f"model__{field}": 5e5})
+    taken = with_origin_fields(config, {f"model.{field}": 5e5})
+    assert taken["model"][field] == 5e5
+    check_init_from(make_experiment(taken))
+
+
 @pytest.mark.parametrize(
     ("there", "here", "message"),
     [
