@@ -51,6 +51,7 @@ _MAY_DIFFER = re.compile(
 # A quantity is determined if the ends of its interval differ by less than this factor. A and B are the heights of the
 # law at one parameter and one token, far outside any data, so a small change of alpha or beta is a large one of theirs.
 _MAX_RATIO = {"E": 2.0, "A": 100.0, "B": 100.0, "alpha": 3.0, "beta": 3.0}
+_LEAST_E = 0.01  # of the lowest loss: a fit that finds no E ends at 0.001 (studies/scaling_law.py)
 # N and D are determined where D / N = C / (6 N^2) is.
 _MAX_OPTIMUM_RATIO = {"params": 10.0**0.5, "tokens": 10.0**0.5, "tokens_per_param": 10.0, "loss": 2.0}
 
@@ -206,6 +207,7 @@ def fit_fields(points: Sequence[Point], result: Fit, flops: float | None) -> dic
     for name, max_ratio in _MAX_RATIO.items():
         values = [getattr(law, name) for law in result.resampled]
         fields[name] = _quantity(getattr(result.law, name), values, max_ratio)
+    fields["E"]["determined"] &= fields["E"]["low"] > _LEAST_E * min(point.loss for point in points)
     for factor, exponent in (("A", "alpha"), ("B", "beta")):  # a factor has a meaning only with its exponent
         fields[factor]["determined"] &= fields[exponent]["determined"]
     optimum: dict[str, Any] = {"flops": flops or largest}

@@ -4,6 +4,7 @@ The form and the fit are approach 3 of Hoffmann et al. (2022), "Training Compute
 3.3, and so is the number of FLOPs of a run, C = 6 N D: six for each parameter and token.
 """
 
+import bisect
 import dataclasses
 import itertools
 import math
@@ -180,7 +181,8 @@ def _check(points: Sequence[Point]) -> None:
     for what, count in counts.items():
         if count < MIN_DISTINCT:
             raise ConfigError(f"the runs have {count} different {what}, and the fit needs {MIN_DISTINCT}: {remedy}")
-    if (count := len({point.configuration for point in points})) < MIN_CONFIGURATIONS:
+    classes = (_classes([getattr(point, name) for point in points]) for name in ("params", "tokens"))
+    if (count := len(set(zip(*classes, strict=True)))) < MIN_CONFIGURATIONS:  # of two folders of one budget, one
         raise ConfigError(
             f"the runs have {count} different pairs of size and tokens, and a fit of five coefficients needs "
             f"{MIN_CONFIGURATIONS} or more: {remedy}"
@@ -195,11 +197,16 @@ def _check(points: Sequence[Point]) -> None:
 
 def _num_distinct(values: Iterable[float]) -> int:
     """Returns the number of values that are not within _SAME of a smaller one."""
+    return len(set(_classes(list(values))))
+
+
+def _classes(values: Sequence[float]) -> list[int]:
+    """Returns a number for each value, equal for those within _SAME of the smallest one with that number."""
     kept: list[float] = []
     for value in sorted(values):
         if not kept or value > kept[-1] * (1 + _SAME):
             kept.append(value)
-    return len(kept)
+    return [bisect.bisect_right(kept, value) for value in values]
 
 
 def _draws(points: Sequence[Point], count: int) -> Iterator[np.ndarray]:

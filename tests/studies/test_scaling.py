@@ -126,6 +126,14 @@ def test_a_loss_that_does_not_depend_on_the_size_has_no_optimum():
     assert fields["beta"]["low"] <= 0.4 <= fields["beta"]["high"]
 
 
+def test_an_irreducible_loss_at_the_least_that_a_fit_has_is_not_determined():
+    """Without an E all draws end at the same bound, an interval without a width."""
+    points = study(Law(E=0.0, A=40.0, B=300.0, alpha=0.35, beta=0.4))
+    fields = fit_fields(points, fit(points, num_resamples=20), None)
+    assert fields["E"]["high"] < 1.5 * fields["E"]["low"] and not fields["E"]["determined"]
+    assert fields["alpha"]["determined"]
+
+
 def test_extrapolation_is_warned_about():
     points = study()
     result = fit(points, num_resamples=20)
@@ -153,6 +161,14 @@ def test_interval_of_values_that_are_unknown_is_unbounded():
         ),
         (
             [point(n, d, 3.0 - n * d / 1e13) for n, d in [(1e5, 1e6), (1e5, 2e6), (1e5, 4e6), (2e5, 1e6), (4e5, 1e6)]],
+            r"the runs have 5 different pairs of size and tokens, and a fit of five coefficients needs 6 or more",
+        ),
+        (  # the same five at the same budgets in another folder, whose runs have tokens of about the same number
+            [
+                Point(f"{folder}/{n} {d}", n, d + extra, float(LAW.loss(n, d)))
+                for folder, extra in (("a", 0), ("b", 500))
+                for n, d in [(1e5, 5e5), (1e5, 2e6), (4e5, 1e6), (1e6, 5e5), (1e6, 2e6)]
+            ],
             r"the runs have 5 different pairs of size and tokens, and a fit of five coefficients needs 6 or more",
         ),
         (
