@@ -36,6 +36,7 @@ class Item(NamedTuple):
     prompt: np.ndarray
     answer: np.ndarray
     group: str  # "" without a group
+    chance: float = 0.0  # Task.chance of the task of the gym that it is from
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,11 +106,10 @@ class ExactMatch(Probe):
         # As texts: the tokens of an answer may depend on how its prompt ends.
         answers = [model.experiment.tokenizer.decode(item.answer).strip() for item in items]
         groups = np.array([item.group for item in items])
-        data = model.experiment.data
-        least = make_task(data.path).chance if self.path is None and data.source == "gym" else 0.0
-        fields |= _share(is_right, answers, least)
+        chances = np.array([item.chance for item in items])
+        fields |= _share(is_right, answers, chances)
         fields["groups"] = {
-            name: _share(is_right[chosen], [answers[k] for k in chosen], least)
+            name: _share(is_right[chosen], [answers[k] for k in chosen], chances[chosen])
             for name in dict.fromkeys(groups.tolist())
             if name and len(chosen := np.flatnonzero(groups == name))
         }
@@ -123,13 +123,14 @@ class ExactMatch(Probe):
             pairs = (encode_pair(experiment, denoiser, *texts, where=f"--path={self.path}") for *texts, _ in lines)
             return [Item(*pair[:2], group) for pair, (*_, group) in zip(pairs, lines, strict=True)]
         items = []
-        for part in documents.by_corpus:
+        for corpus, part in zip(experiment.data.of_corpora().values(), documents.by_corpus, strict=True):
+            chance = make_task(corpus.path).chance if corpus.source == "gym" else 0.0
             prompt_lengths = part.store.prompt_lengths[part.index].tolist()
             labels = part.store.label_ids[part.index].tolist()
             for i, (length, label) in enumerate(zip(prompt_lengths, labels, strict=True)):
                 if length:
                     tokens = part.tokens(i).astype(np.int32)
-                    items.append(Item(tokens[:length], tokens[length:], part.store.labels[label]))
+                    items.append(Item(tokens[:length], tokens[length:], part.store.labels[label], chance))
         if not items:
             raise ConfigError(
                 "--probe=exact_match: no held-out document has a prompt: name a file of prompts and answers with "
@@ -140,7 +141,7 @@ class ExactMatch(Probe):
 
 def _written(model: LanguageModel, denoiser: Denoiser, items: list[Item]) -> np.ndarray:
     """Returns whether greedy decoding writes each answer, bool [n]."""
-    texts = [np.concatenate([prompt, answer]) for prompt, answer, _ in items]
+    texts = [np.concatenate([prompt, answer]) for prompt, answer, *_ in items]
     spans = [[(len(item.prompt), len(text))] for item, text in zip(items, texts, strict=True)]
     return score_texts(model, denoiser, texts, spans, show_progress=True).is_exact
 
@@ -154,10 +155,10 @@ def _filled_in(model: LanguageModel, denoiser: Denoiser, items: list[Item], orde
     vocab, is_right = model.experiment.vocab, np.ones(len(items), bool)
     trained_on = denoiser.objective.prompting.block_length
     eos = [vocab.eos] * denoiser.objective.eos_in_windows  # as in training, where a window ends with its document
-    truths = [np.concatenate([prompt, answer, eos]).astype(np.int32) for prompt, answer, _ in items]
+    truths = [np.concatenate([prompt, answer, eos]).astype(np.int32) for prompt, answer, *_ in items]
     check_row(model.experiment, max(truths, key=len), "an instance")
     texts = [truth.copy() for truth in truths]
-    for text, (prompt, answer, _) in zip(texts, items, strict=True):
+    for text, (prompt, answer, *_) in zip(texts, items, strict=True):
         text[len(prompt) : len(prompt) + len(answer)] = vocab.mask
     random = np.random.default_rng(0)
     while unfilled := [k for k, text in enumerate(texts) if is_right[k] and vocab.mask in text]:
@@ -174,8 +175,8 @@ def _filled_in(model: LanguageModel, denoiser: Denoiser, items: list[Item], orde
     return is_right
 
 
-def _share(is_right: np.ndarray, answers: list[str], least_chance: float) -> dict[str, Any]:
-    """Returns the JSON fields of a share of instances. is_right: bool [n], at least one. answers: theirs."""
+def _share(is_right: np.ndarray, answers: list[str], chances: np.ndarray) -> dict[str, Any]:
+    """Returns the JSON fields of a share of instances. is_right: bool [n], at least one. answers, chances: theirs."""
     count, share = len(is_right), float(is_right.mean())
     interval = stats.binomtest(int(is_right.sum()), count).proportion_ci(CONFIDENCE, method="wilson")
     return {
@@ -184,7 +185,7 @@ def _share(is_right: np.ndarray, answers: list[str], least_chance: float) -> dic
         # Equal values do not determine a spread: if all of n are right, a true share of 1 - 3 / n is still possible.
         "exact_match_stderr": (share * (1 - share) / count) ** 0.5 if 0 < share < 1 else None,
         "exact_match_interval": [float(interval.low), float(interval.high)],
-        "floors": {"chance": max(least_chance, collections.Counter(answers).most_common(1)[0][1] / count)},
+        "floors": {"chance": max(float(chances.mean()), collections.Counter(answers).most_common(1)[0][1] / count)},
     }
 
 

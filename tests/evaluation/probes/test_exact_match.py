@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from configs.base import corpus as corpus_of
 from contract.errors import ConfigError
 from data.sources.gym import make_task
 from evaluation import __main__ as evaluate
@@ -53,15 +54,15 @@ def cache(tmp_path_factory):
 def fields_of(config, architecture, cache, task=TASK, **fields):
     documents = "whole" if config in ("sft", "teacherless") else "split"
     data = {"data__source": "gym", "data__path": task, "data__documents": documents, "data__cache_dir": cache}
-    return small_config(config, architecture, **data, **fields)
+    return small_config(config, architecture, **data | fields)
 
 
 @pytest.fixture(scope="module")
 def model_of(cache):
-    """(config, architecture, task) -> its random language model and the corpora."""
+    """(config, architecture, task, further fields) -> its random language model and the corpora."""
 
-    def model_of(config, architecture, task=TASK):
-        experiment = make_experiment(fields_of(config, architecture, cache, task))
+    def model_of(config, architecture, task=TASK, **fields):
+        experiment = make_experiment(fields_of(config, architecture, cache, task, **fields))
         draws = np.random.default_rng(0)
         params = jax.tree.map(
             lambda leaf: draws.normal(0.0, 0.1, leaf.shape).astype(leaf.dtype), experiment.params_shapes
@@ -113,6 +114,19 @@ def test_chance_is_the_commonest_answer_or_a_guess_among_those_that_the_prompt_l
     (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, lines)))
     found = ExactMatch(path=str(tmp_path / "items.jsonl")).measure(oracle(model, set())[0], None)
     assert found["floors"] == {"chance": 4 / 6}
+
+
+def test_chance_of_several_tasks_is_the_mean_over_their_instances(model_of):
+    """A quarter for the star graphs, 1/24 for the lists, of which there are as many."""
+    sizes = {"mqar": "pairs=4,queries=4", "star_graph": "degree=4,length=3,labels=9"}
+    sources = {
+        task: corpus_of(source="gym", path=f"{task}:{given},train_size=20,test_size=16", documents="split")
+        for task, given in sizes.items()
+    }
+    several = {"data__source": "", "data__path": "", "data__sources": sources}
+    model, corpora = model_of("clm", "decoder_only", **several)
+    found = ExactMatch().measure(oracle(model, set())[0], corpora)
+    assert found["instances"] == 32 and found["floors"]["chance"] == pytest.approx((1 / 4 + 1 / 24) / 2)
 
 
 @pytest.mark.parametrize(("order", "passes"), [("once", 1), ("left_to_right", 3), ("probability", 3), ("margin", 3)])
@@ -266,7 +280,7 @@ def test_instances_of_a_file_are_encoded_as_the_training_text(cache, tmp_path):
     }
     for kind, made in experiments.items():
         for experiment in made:
-            [(prompt, answer, group)] = probe._items(experiment, None)
+            [(prompt, answer, group, _)] = probe._items(experiment, None)
             encode = experiment.tokenizer.encode
             texts = ["the quick brown fox"] if kind == "one text" else ["the quick brown f", "ox"]
             assert [*prompt, *answer] == np.concatenate(list(map(encode, texts))).tolist() and group == "g"
