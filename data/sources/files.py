@@ -155,7 +155,7 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
     field: the config field that `data_path` is the value of, for messages. Raises ConfigError for a part of `data_path`
     that names no file.
     """
-    paths: dict[str, str] = {}  # of each file, by its real path
+    paths, real_folder = dict[str, str](), functools.cache(real_path)  # paths: of each file, by its real path
     for pattern in map(str.strip, data_path.split(",")):
         where = f"{field}={pattern!r}"
         check_access(pattern, where)
@@ -163,7 +163,10 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
         if not found:
             raise ConfigError(f"{where} contains no file (hidden files are ignored): name files, folders or globs")
         for path in found:
-            paths.setdefault(real_path(path), path)
+            folder, name = os.path.split(path)
+            # Of a file that is no link, only the folder may be one: a call of the system in place of one for each part.
+            real = real_path(path) if os.path.islink(path) else os.path.join(real_folder(folder), name)
+            paths.setdefault(real, path)
     return list(paths.values())
 
 
@@ -182,12 +185,13 @@ def _walk(folder: str, where: str) -> list[str]:
     def refuse(error: OSError) -> None:
         raise ConfigError(f"{where}: {error.filename} cannot be listed ({error.strerror}): change its permissions")
 
-    files, walked = list[str](), {real_path(folder)}
+    files, walked = list[str](), set[str]()
     for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        # Of folders that links make equal, the first name stays.
-        found = {real_path(os.path.join(parent, name)): name for name in sorted(folders)[::-1] if name[0] != "."}
-        folders[:] = sorted(name for path, name in found.items() if path not in walked)
-        walked |= found.keys()
+        if (path := real_path(parent)) in walked:
+            folders.clear()
+            continue
+        walked.add(path)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))  # os.walk goes on in this order
         files += [os.path.join(parent, name) for name in names if not name.startswith(".")]
     return sorted(files)
 
