@@ -70,8 +70,10 @@ class HuggingFaceTokenizer(Tokenizer):
         self._set_tokens(tokens, self.where, special_tokens)
         digest = hashlib.blake2b(contents, digest_size=8)
         digest.update(repr(sorted(tokens.specials.items())).encode())
-        if settings:  # of other files, which may change alone
-            digest.update(repr(sorted(tokens.roles.items())).encode())
+        # The other files may change alone. Those that name the same special tokens, or none, are the same tokenizer.
+        usual = with_substitutes(known_roles(tokens.specials))
+        if unusual := sorted(item for item in tokens.roles.items() if usual.get(item[0]) != item[1]):
+            digest.update(repr(unusual).encode())
         self.fingerprint = "huggingface:" + digest.hexdigest()
         self._encoder = _for_raw_text(self.json, tokens.specials, digest.hexdigest(), self.where)
         _check_options(self.json, settings, self.where)
