@@ -163,10 +163,9 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
         if not found:
             raise ConfigError(f"{where} contains no file (hidden files are ignored): name files, folders or globs")
         for path in found:
-            folder, name = os.path.split(path)
-            # Of a file that is no link, only the folder may be one: a call of the system in place of one for each part.
-            real = real_path(path) if os.path.islink(path) else os.path.join(real_folder(folder), name)
-            paths.setdefault(real, path)
+            # To resolve a path takes a call of the system for each of its parts, so a folder is resolved once.
+            folder, name = os.path.split(real_path(path) if os.path.islink(path) else path)
+            paths.setdefault(os.path.join(real_folder(folder), name), path)
     return list(paths.values())
 
 
@@ -175,8 +174,7 @@ def _find(pattern: str, where: str) -> list[str]:
     found = [expanded] if os.path.exists(expanded) else sorted(glob.glob(expanded, recursive=True))
     if not found:
         raise ConfigError(f"{where} does not exist: name files, folders or globs, separated by commas")
-    files = [file for path in found for file in (_walk(path, where) if os.path.isdir(path) else [path])]
-    return [os.path.abspath(file) for file in files]
+    return [os.path.abspath(file) for path in found for file in (_walk(path, where) if os.path.isdir(path) else [path])]
 
 
 def _walk(folder: str, where: str) -> list[str]:
@@ -187,12 +185,10 @@ def _walk(folder: str, where: str) -> list[str]:
 
     files, walked = list[str](), set[str]()
     for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        if (path := real_path(parent)) in walked:
-            folders.clear()
-            continue
+        is_new = (path := real_path(parent)) not in walked
         walked.add(path)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))  # os.walk goes on in this order
-        files += [os.path.join(parent, name) for name in names if not name.startswith(".")]
+        folders[:] = sorted(name for name in folders if is_new and not name.startswith("."))  # what os.walk enters next
+        files += [os.path.join(parent, name) for name in names if is_new and not name.startswith(".")]
     return sorted(files)
 
 
