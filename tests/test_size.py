@@ -28,7 +28,7 @@ CODE = {
     "command": 391,
     "configs": 2_383,
     "contract": 421,
-    "data": 4_597,
+    "data": 4_602,
     "evaluation": 1_911,
     "experiment": 1_099,
     "files": 331,

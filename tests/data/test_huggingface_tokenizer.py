@@ -113,10 +113,10 @@ def test_other_special_tokens_of_a_folder_make_another_tokenizer_and_another_sto
     assert (ends, len(fingerprints)) == ([2, 2, 0], 3)
 
 
-def test_settings_that_change_no_special_token_are_the_same_tokenizer(folders, tmp_path):
-    folder = shutil.copytree(folders["bert"], tmp_path / "tokenizer")
-    found = set()
-    for settings in ({}, {"model_max_length": 512}, {"mask_token": "[MASK]"}):
+@pytest.mark.parametrize(("kind", "mask"), [("bert", "[MASK]"), ("roberta", "<mask>")])
+def test_settings_that_change_no_special_token_are_the_same_tokenizer(folders, tmp_path, kind, mask):
+    folder, found = shutil.copytree(folders[kind], tmp_path / "tokenizer"), set()
+    for settings in ({}, {"model_max_length": 512}, {"mask_token": mask}):
         for path in folder.glob("*[gp].json"):  # tokenizer_config.json, special_tokens_map.json
             path.unlink()
         if settings:
