@@ -147,7 +147,7 @@ def check_disjoint(source: Source, heldout: Source) -> None:
 def find_files(data_path: str, field: str = "data.path") -> list[str]:
     """Absolute paths of the files that `data_path` (files, folders or globs, separated by commas) names, each once.
 
-    They may be in buckets, as in gs://bucket/folder/*.txt. A file that several paths or links name has the first one.
+    They may be in buckets, as in gs://bucket/folder/*.txt. Of several paths of one file, as of links, the first stays.
 
     A folder names all its files that are not hidden, at any depth, sorted. Files that exist but cannot be opened are
     included, so that reading them is an error.
