@@ -14,6 +14,7 @@ def end_at_once(*_) -> None:
     os._exit(128 + signal.SIGINT)
 
 
-# Python looks for the module of `python -m`; and the signal is not ignored.
-if sys.argv[0] == "-m" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+# Python looks for the module of `python -m`, which is one of these packages; and the signal is not ignored.
+is_ours = any(word.startswith(("train.", "data.", "benchmarks.")) for word in sys.orig_argv)
+if sys.argv[0] == "-m" and is_ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, end_at_once)

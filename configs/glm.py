@@ -12,7 +12,8 @@ A line break ends a sentence too, because the default corpus is source code.
 
 Beyond tiny the optimizer is that of the authors' scripts (THUDM/GLM, config/ds_block_base.sh and ds_block_large.sh,
 with their .json): Adam with b2 0.98; a warm-up of 5%, and a cosine to 5% of the rate, of 120,000 steps at base and
-160,000 at large; then the rate stays, up to 150,000 and 200,000 steps.
+160,000 at large; then the rate stays, up to 150,000 and 200,000 steps. With another train.steps set
+optimizer.cycles too, to "" for a cosine of all steps.
 
 Deviation: all scored tokens weigh the same, so blanks are less than half of the loss: about two fifths in sentence
 and a fifth in document, on the default corpus. The authors' code draws one task for a batch, so there each is half.

@@ -1,6 +1,6 @@
 """From text to batches: documents, token stores, windows of documents, and batches of windows.
 
-This package imports only contract. The objective that makes a batch of windows is passed in as a function.
+This package imports no objective: the function that makes a batch of windows is passed in.
 """
 
 import logging

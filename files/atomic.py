@@ -159,7 +159,7 @@ def writing(path: str, flag: str = "--out", *, binary: bool = False) -> Iterator
 
 def check_new_folder(path: str | os.PathLike, flag: str) -> None:
     """Raises ConfigError unless `atomic_folder` with the same arguments can make `path`."""
-    target, where = Path(path), f"{flag}={path}"
+    target, where = Path(os.path.expanduser(path)), f"{flag}={path}"
     if not str(path):
         raise ConfigError(f"{flag} is empty: name a folder")
     check_local(path, where)
@@ -183,7 +183,7 @@ def atomic_folder(path: str | os.PathLike, flag: str) -> Iterator[Path]:
     Raises ConfigError where `path` exists otherwise, or where a file cannot be written.
     """
     check_new_folder(path, flag)
-    target = Path(os.path.abspath(path))
+    target = Path(os.path.abspath(os.path.expanduser(path)))
     building = target.with_name(f".{target.name}.new-{uuid.uuid4().hex[:8]}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

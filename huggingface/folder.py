@@ -72,7 +72,7 @@ def is_huggingface_folder(path: str | os.PathLike) -> bool:
     The config.json of a run has the sections of configs/base.py.
     """
     try:
-        config = parse_json(read_text(os.path.join(path, "config.json")))
+        config = parse_json(read_text(os.path.join(os.path.expanduser(path), "config.json")))
     except (OSError, ValueError):
         return False
     return isinstance(config, dict) and not {"data", "model", "train"} <= config.keys()

@@ -200,7 +200,7 @@ class ElectraPair:
 
 def is_pair(path: str | os.PathLike) -> bool:
     """Returns whether `path` has the folders generator and discriminator, as train.export writes a run of ELECTRA."""
-    return all(Path(path, part, "config.json").exists() for part in PARTS)
+    return all(Path(os.path.expanduser(path), part, "config.json").exists() for part in PARTS)
 
 
 def open_pair(path: str | os.PathLike, where: str) -> ElectraPair:

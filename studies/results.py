@@ -219,7 +219,7 @@ class StudyFolder:
 
     def __init__(self, out: str | os.PathLike):
         check_local(os.fspath(out), f"--out={out}")
-        self.path = Path(out)
+        self.path = Path(os.path.expanduser(out))
 
     def workdir(self, name: str) -> Workdir:
         """The workdir of a run."""

@@ -25,10 +25,10 @@ CODE = {
     "benchmarks": 1_400,
     "cloze": 293,
     "cluster": 395,
-    "command": 390,
+    "command": 391,
     "configs": 2_383,
     "contract": 421,
-    "data": 4_615,
+    "data": 4_622,
     "evaluation": 1_912,
     "experiment": 1_099,
     "files": 331,
@@ -42,19 +42,19 @@ CODE = {
     "show": 995,
     "studies": 3_236,
     "train": 1_044,
-    "workdir": 863,
+    "workdir": 865,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {
     "benchmarks": 15,
-    "configs": 2_383,
+    "configs": 39,
     "configs/gym": 14,
     "configs/studies": 30,
     "configs/studies/gym": 14,
     "huggingface": 14,
     "models": 17,
     "objectives": 35,
-    "studies": 3_236,
+    "studies": 18,
     "train": 20,
 }
 

@@ -147,7 +147,7 @@ def check_disjoint(source: Source, heldout: Source) -> None:
 def find_files(data_path: str, field: str = "data.path") -> list[str]:
     """Absolute paths of the files that `data_path` (files, folders or globs, separated by commas) names, each once.
 
-    They may be in buckets, as in gs://bucket/folder/*.txt. A file that several paths or links name has the first one.
+    They may be in buckets, as in gs://bucket/folder/*.txt. Of several paths of one file, as of links, the first stays.
 
     A folder names all its files that are not hidden, at any depth, sorted. Files that exist but cannot be opened are
     included, so that reading them is an error.
@@ -155,7 +155,7 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
     field: the config field that `data_path` is the value of, for messages. Raises ConfigError for a part of `data_path`
     that names no file.
     """
-    paths: dict[str, str] = {}  # of each file, by its real path
+    paths, real_folder = dict[str, str](), functools.cache(real_path)  # paths: of each file, by its real path
     for pattern in map(str.strip, data_path.split(",")):
         where = f"{field}={pattern!r}"
         check_access(pattern, where)
@@ -163,7 +163,9 @@ def find_files(data_path: str, field: str = "data.path") -> list[str]:
         if not found:
             raise ConfigError(f"{where} contains no file (hidden files are ignored): name files, folders or globs")
         for path in found:
-            paths.setdefault(real_path(path), path)
+            # To resolve a path takes a call of the system for each of its parts, so a folder is resolved once.
+            folder, name = os.path.split(real_path(path) if os.path.islink(path) else path)
+            paths.setdefault(os.path.join(real_folder(folder), name), path)
     return list(paths.values())
 
 
@@ -172,8 +174,7 @@ def _find(pattern: str, where: str) -> list[str]:
     found = [expanded] if os.path.exists(expanded) else sorted(glob.glob(expanded, recursive=True))
     if not found:
         raise ConfigError(f"{where} does not exist: name files, folders or globs, separated by commas")
-    files = [file for path in found for file in (_walk(path, where) if os.path.isdir(path) else [path])]
-    return [os.path.abspath(file) for file in files]
+    return [os.path.abspath(file) for path in found for file in (_walk(path, where) if os.path.isdir(path) else [path])]
 
 
 def _walk(folder: str, where: str) -> list[str]:
@@ -182,13 +183,12 @@ def _walk(folder: str, where: str) -> list[str]:
     def refuse(error: OSError) -> None:
         raise ConfigError(f"{where}: {error.filename} cannot be listed ({error.strerror}): change its permissions")
 
-    files, walked = list[str](), {real_path(folder)}
+    files, walked = list[str](), set[str]()
     for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        # Of folders that links make equal, the first name stays.
-        found = {real_path(os.path.join(parent, name)): name for name in sorted(folders)[::-1] if name[0] != "."}
-        folders[:] = sorted(name for path, name in found.items() if path not in walked)
-        walked |= found.keys()
-        files += [os.path.join(parent, name) for name in names if not name.startswith(".")]
+        is_new = (path := real_path(parent)) not in walked
+        walked.add(path)
+        folders[:] = sorted(name for name in folders if is_new and not name.startswith("."))  # what os.walk enters next
+        files += [os.path.join(parent, name) for name in names if is_new and not name.startswith(".")]
     return sorted(files)
 
 

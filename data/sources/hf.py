@@ -60,8 +60,9 @@ def _read(dataset: Any, names: tuple[str, ...], corpus: CorpusConfig, skipped: S
 
 def _check_disjoint(split: str, heldout: str, where: str) -> None:
     """Raises ConfigError where both name a split, such as "train" and "train[:1%]". Two slices are not compared."""
-    slices, of_heldout = (dict(part.partition("[")[::2] for part in names.split("+")) for names in (split, heldout))
-    if any(not (slices[name] and of_heldout[name]) for name in slices.keys() & of_heldout.keys()):
+    parts, of_heldout = ([part.partition("[")[::2] for part in names.split("+")] for names in (split, heldout))
+    # "all" is all splits.
+    if any((a == b or "all" in (a, b)) and not (x and y) for a, x in parts for b, y in of_heldout):
         raise ConfigError(
             f"{where} is the split {split!r}, and data.heldout_path={heldout!r} is text of it: held-out text must not "
             "be trained on; name other splits, or slices such as 'train[:99%]' and 'train[99%:]'"

@@ -70,8 +70,10 @@ class HuggingFaceTokenizer(Tokenizer):
         self._set_tokens(tokens, self.where, special_tokens)
         digest = hashlib.blake2b(contents, digest_size=8)
         digest.update(repr(sorted(tokens.specials.items())).encode())
-        if settings:  # of other files, which may change alone
-            digest.update(repr(sorted(tokens.roles.items())).encode())
+        # The other files may change alone. Where they change no role, the tokenizer is the same as without them.
+        usual = _roles(self.json, {}, tokens.specials, self.where)
+        if unusual := sorted(item for item in tokens.roles.items() if usual.get(item[0]) != item[1]):
+            digest.update(repr(unusual).encode())
         self.fingerprint = "huggingface:" + digest.hexdigest()
         self._encoder = _for_raw_text(self.json, tokens.specials, digest.hexdigest(), self.where)
         _check_options(self.json, settings, self.where)
@@ -227,14 +229,12 @@ def _read_tokens(
     def is_special(text: str) -> bool:
         return is_special_name(text) or text in mode_tokens or _UNUSED.fullmatch(text) is not None
 
-    vocab, added = _vocabulary(data), data.get("added_tokens") or []
-    ids = vocab | {token["content"]: token["id"] for token in added}
-    named = _named_roles(data, settings, ids, where)
-    specials = {ids[text]: text for text in named.values()}
+    vocab, added, ids = _vocabulary(data), data.get("added_tokens") or [], _ids(data)
+    specials = {ids[text]: text for text in _named_roles(data, settings, ids, where).values()}
     specials |= {token["id"]: token["content"] for token in added if token["special"] or is_special(token["content"])}
     specials |= {id_: text for text, id_ in vocab.items() if _UNUSED.fullmatch(text)}
     specials |= {id_: text for text, id_ in vocab.items() if "<extra_id_" in text and is_special(text)}
-    roles = with_substitutes(known_roles(specials) | {role: ids[text] for role, text in named.items()})
+    roles = _roles(data, settings, specials, where)
     if roles.get("unk", -1) in {roles.get(role) for role in _ROLES if role != "unk"}:
         del roles["unk"]  # GPT-2's unk_token is its EOS; byte-level BPE has no unknown text
     unknown = [text for id_, text in specials.items() if id_ not in roles.values() and not is_special(text)]
@@ -249,6 +249,20 @@ def _read_tokens(
     if gap is not None:
         raise ConfigError(f"{where} has no token with the id {gap}: its ids must have no gaps")
     return ModelTokens(max(ids.values()) + 1, roles, specials, content, begins_word), pieces
+
+
+def _roles(
+    data: Mapping[str, Any], settings: Mapping[str, Any], specials: Mapping[int, str], where: str
+) -> dict[str, int]:
+    """Returns field of Vocab -> id of the special tokens, which the files name or which have usual names."""
+    ids = _ids(data)
+    named = _named_roles(data, settings, ids, where)
+    return with_substitutes(known_roles(specials) | {role: ids[text] for role, text in named.items()})
+
+
+def _ids(data: Mapping[str, Any]) -> dict[str, int]:
+    """Returns text -> id of the model's tokens and of the added ones."""
+    return _vocabulary(data) | {token["content"]: token["id"] for token in data.get("added_tokens") or []}
 
 
 def _named_roles(

@@ -206,13 +206,13 @@ def test_a_command_without_standard_output_ends_as_with_it(main, status):
 
 
 # As `python -m` of a module in a package does.
-_IMPORT = "import os, signal, sys; sys.argv[0] = '-m'; import {package}; {then}"
+_IMPORT = "import os, signal, sys; sys.argv[0] = '-m'; sys.orig_argv = ['-m', '{module}']; import {package}; {then}"
 _CTRL_C = "os.kill(os.getpid(), signal.SIGINT)"
 
 
 @pytest.mark.parametrize("package", ["train", "data", "benchmarks"])
 def test_ctrl_c_while_a_command_imports_is_one_line(package):
-    program = _IMPORT.format(package=package, then=f"{_CTRL_C}; print('goes on')")
+    program = _IMPORT.format(module=f"{package}.main", package=package, then=f"{_CTRL_C}; print('goes on')")
     found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=60)
     assert (found.returncode, found.stdout, found.stderr) == (130, b"", b"error: stopped by Ctrl-C\n")
 
@@ -221,9 +221,14 @@ def test_ctrl_c_while_a_command_imports_is_one_line(package):
     "program",
     [
         f"import os, signal, train, data; {_CTRL_C}",
-        _IMPORT.format(package="train", then=f"from command.program import run_program as run; run(lambda: {_CTRL_C})"),
+        _IMPORT.format(module="mine.main", package="data", then=_CTRL_C),
+        _IMPORT.format(
+            module="train.main",
+            package="train",
+            then=f"from command.program import run_program as run; run(lambda: {_CTRL_C})",
+        ),
     ],
-    ids=["in a program", "in a command"],
+    ids=["in a program", "in a module of another package", "in a command"],
 )
 def test_ctrl_c_after_the_imports_is_an_exception(program):
     program = "import atexit; atexit.register(print, 'cleaned up'); " + program

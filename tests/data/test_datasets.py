@@ -174,7 +174,13 @@ def test_slices_of_a_split_are_held_out_and_text_of_a_whole_split_is_not(tmp_pat
     documents, _ = read(hf_config(tmp_path, f"{tmp_path}/files:train[:15]", heldout_path="train[15:]"))
     assert [document.text for document in documents] == TEXTS
     assert [document.is_heldout for document in documents] == [False] * 15 + [True] * 5
-    for split, heldout in (("", "train[:5]"), (":train[:15]", "train"), (":train", "test+train[15:]")):
+    for split, heldout in (
+        ("", "train[:5]"),
+        (":train[:15]", "train"),
+        (":train", "test+train[15:]"),
+        (":train+train[:5]", "train[15:]"),
+        (":all", "train[:5]"),
+    ):
         with pytest.raises(ConfigError, match=r"is text of it: held-out text must not be trained on"):
             open_source(hf_config(tmp_path, f"{tmp_path}/files{split}", heldout_path=heldout))
 

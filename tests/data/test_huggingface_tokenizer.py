@@ -113,6 +113,18 @@ def test_other_special_tokens_of_a_folder_make_another_tokenizer_and_another_sto
     assert (ends, len(fingerprints)) == ([2, 2, 0], 3)
 
 
+@pytest.mark.parametrize(("kind", "mask"), [("bert", "[MASK]"), ("roberta", "<mask>")])
+def test_settings_that_change_no_special_token_are_the_same_tokenizer(folders, tmp_path, kind, mask):
+    folder, found = shutil.copytree(folders[kind], tmp_path / "tokenizer"), set()
+    for settings in ({}, {"model_max_length": 512}, {"mask_token": mask}):
+        for path in folder.glob("*[gp].json"):  # tokenizer_config.json, special_tokens_map.json
+            path.unlink()
+        if settings:
+            (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        found.add(load(str(folder)).fingerprint)
+    assert len(found) == 1
+
+
 def test_dropout_of_merges_is_off(loaded, folders, tmp_path):
     tokenizer = load(changed(folders["gpt2"], tmp_path, lambda data: data["model"].update(dropout=0.5)))
     for text in tiny_tokenizers.SENTENCES[:4]:

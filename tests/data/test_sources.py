@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
-from data.sources import open_source
-from data.sources.files import File, file_digest
+from data.sources import files, open_source
+from data.sources.files import File, file_digest, find_files
 from data.sources.source import RawDocument, Skipped
 from data.sources.stdlib import documented_functions
 from tests.data.corpus import corpus_config, opened, read, write_texts
@@ -84,6 +84,18 @@ def test_a_file_that_links_name_too_is_read_once(tmp_path):
         (root / link).symlink_to(target)
     assert texts(corpus_config(tmp_path)) == ["v1/a.txt", "v1/b.txt"]
     assert texts(corpus_config(tmp_path, path=f"{root}/v1,{root}/latest/b.txt")) == ["v1/a.txt", "v1/b.txt"]
+    (root / "z").symlink_to("old/v2")
+    (root / "old/v2").mkdir(parents=True)
+    (root / "old/v2/d.txt").write_text("")
+    names = ["latest/a.txt", "latest/b.txt", "old/v2/d.txt"]
+    assert find_files(str(root)) == [f"{root}/{name}" for name in names], "the first name in the order of names"
+
+
+def test_the_path_of_each_folder_is_resolved_once_and_not_that_of_each_file(tmp_path, monkeypatch):
+    write_texts(tmp_path, [f"text {i}" for i in range(50)])
+    resolved = []
+    monkeypatch.setattr(files, "real_path", lambda path: resolved.append(path) or os.path.realpath(path))
+    assert len(find_files(f"{tmp_path}/text")) == 50 and len(resolved) <= 2
 
 
 @pytest.mark.parametrize(

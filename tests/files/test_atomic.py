@@ -18,6 +18,16 @@ def test_the_folder_appears_with_its_contents_at_the_end(tmp_path):
     assert os.listdir(tmp_path / "above") == ["made"]
 
 
+def test_a_tilde_is_the_home_directory_as_in_the_folder_of_a_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    with atomic_folder("~/made", "--out") as folder:
+        (folder / "file").touch()
+    assert os.listdir(tmp_path) == ["home"] and os.listdir("home/made") == ["file"]
+    with pytest.raises(ConfigError, match="--out=~/made exists and is not empty"), atomic_folder("~/made", "--out"):
+        pass
+
+
 def test_an_error_leaves_nothing(tmp_path):
     with pytest.raises(KeyError), atomic_folder(tmp_path / "made", "--out") as folder:
         (folder / "file").write_text("contents")

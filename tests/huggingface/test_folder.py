@@ -86,10 +86,12 @@ def test_types_that_are_not_those_of_weights_are_one_line(tmp_path, dtype):
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_folders_of_runs_are_not_hugging_faces(tmp_path):
+def test_folders_of_runs_are_not_hugging_faces(tmp_path, monkeypatch):
     write_config(tmp_path / "run", {"data": {}, "model": {}, "train": {}})
     assert not is_huggingface_folder(tmp_path / "run")
     assert not is_huggingface_folder(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="--from=nowhere is not a folder"):
         open_folder(tmp_path / "nowhere", "--from=nowhere")
     assert is_huggingface_folder(make_folder(tmp_path / "f"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert is_huggingface_folder("~/f")

@@ -211,6 +211,12 @@ def test_the_better_values_are_those_of_the_metrics_name():
     assert heldout_loss(metric="auc", better="higher")["better"] == "higher"
 
 
+def test_a_study_and_its_runs_are_in_one_folder_below_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = StudyFolder("~/study")
+    assert (str(folder.path), str(folder.workdir("a"))) == (f"{tmp_path}/study", f"{tmp_path}/study/runs/a")
+
+
 def test_text_that_is_read_often_and_a_long_warm_up_are_said(corpus, tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(f"line {k} of a short text" for k in range(60)))
     text = {"data.path": str(tmp_path), "data.document_per": "line"}
