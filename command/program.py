@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from command.imports import end_at_once
 from contract.errors import ConfigError, Stopped, Terminated, one_line, text_of
 from files.paths import describe_os_error
 
@@ -51,8 +50,6 @@ def run_program(main: Callable[[], None], *, memory_remedy: str = "") -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # notebooks and tests replace the streams
             stream.reconfigure(errors="backslashreplace")
-    if signal.getsignal(signal.SIGINT) is end_at_once:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.getsignal(signal.SIGTERM)
     if before != signal.SIG_IGN:  # an ignored signal stays ignored, as Python leaves an ignored SIGINT
         signal.signal(signal.SIGTERM, _terminate)

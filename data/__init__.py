@@ -5,7 +5,5 @@ This package imports no objective: the function that makes a batch of windows is
 
 import logging
 
-import command.imports  # noqa: F401
-
 # With jaxlib below 0.11, Grain prints at its import that it cannot profile worker processes. Ours are threads.
 logging.getLogger("absl").addFilter(lambda record: "worker profiling requires" not in str(record.msg))

@@ -22,13 +22,13 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_400,
+    "benchmarks": 1_399,
     "cloze": 293,
     "cluster": 395,
-    "command": 391,
+    "command": 379,
     "configs": 2_383,
     "contract": 421,
-    "data": 4_622,
+    "data": 4_621,
     "evaluation": 1_912,
     "experiment": 1_099,
     "files": 331,
@@ -41,7 +41,7 @@ CODE = {
     "run": 1_365,
     "show": 995,
     "studies": 3_236,
-    "train": 1_044,
+    "train": 1_043,
     "workdir": 865,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.

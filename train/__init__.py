@@ -1,1 +1,0 @@
-import command.imports  # noqa: F401

@@ -3,7 +3,6 @@
 import errno
 import io
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -203,34 +202,3 @@ def test_a_command_without_standard_output_ends_as_with_it(main, status):
     process = command(f"{closed}from contract.errors import ConfigError\ndef main():\n    {main}\n")
     assert process.communicate(timeout=60)[1] == (b"error: a reason\n" if status else b"")
     assert process.returncode == status
-
-
-# As `python -m` of a module in a package does.
-_IMPORT = "import os, signal, sys; sys.argv[0] = '-m'; sys.orig_argv = ['-m', '{module}']; import {package}; {then}"
-_CTRL_C = "os.kill(os.getpid(), signal.SIGINT)"
-
-
-@pytest.mark.parametrize("package", ["train", "data", "benchmarks"])
-def test_ctrl_c_while_a_command_imports_is_one_line(package):
-    program = _IMPORT.format(module=f"{package}.main", package=package, then=f"{_CTRL_C}; print('goes on')")
-    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=60)
-    assert (found.returncode, found.stdout, found.stderr) == (130, b"", b"error: stopped by Ctrl-C\n")
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        f"import os, signal, train, data; {_CTRL_C}",
-        _IMPORT.format(module="mine.main", package="data", then=_CTRL_C),
-        _IMPORT.format(
-            module="train.main",
-            package="train",
-            then=f"from command.program import run_program as run; run(lambda: {_CTRL_C})",
-        ),
-    ],
-    ids=["in a program", "in a module of another package", "in a command"],
-)
-def test_ctrl_c_after_the_imports_is_an_exception(program):
-    program = "import atexit; atexit.register(print, 'cleaned up'); " + program
-    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=60)
-    assert found.stdout == b"cleaned up\n" and re.search(rb"stopped by Ctrl-C|KeyboardInterrupt", found.stderr)
