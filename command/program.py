@@ -12,6 +12,7 @@ Other exceptions are errors in the program, and propagate.
 """
 
 import contextlib
+import multiprocessing
 import os
 import re
 import select
@@ -130,6 +131,13 @@ def print_note(text: str) -> None:
 def plural(count: int, noun: str) -> str:
     """Returns "1 span", "2 spans" or "1,000 spans" for the noun "span"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def end_with_parent() -> None:
+    """Ends this process, if it is a child by multiprocessing, when its parent ends, also where the parent is killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
 def _terminate(*_) -> None:

@@ -8,7 +8,6 @@ import platform
 import re
 import signal
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -16,6 +15,7 @@ from typing import Any, Self
 import jax
 
 from command.flags import TRAINING_MEMORY, resolve, run_command
+from command.program import end_with_parent
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from experiment.outside import code_digests
@@ -149,7 +149,7 @@ def _main(job: Job, plan: Plan, out: str) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
         os.dup2(log, stream.fileno())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()  # a study that is killed leaves no run behind
     if jax.config.jax_compilation_cache_dir is None:
         # Runs of the same shapes have the same programs. Programs for one host's CPU may not run on another's.
         jax.config.update("jax_compilation_cache_dir", os.path.abspath(os.path.join(out, "compiled", platform.node())))
@@ -163,14 +163,6 @@ def _main(job: Job, plan: Plan, out: str) -> None:
             sys.exit(_DIVERGED)
 
     run_command(do, memory_remedy=TRAINING_MEMORY)
-
-
-def _end_with_parent() -> None:
-    """Ends this process when its parent ends, so that a study that is killed leaves no run behind."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:

@@ -165,6 +165,8 @@ def check_schedule(saved: Mapping[str, Any], experiment: Experiment, step: int) 
             f"{length} is below step {step}, from which the run continues: set train.steps={step} or more, or choose "
             "another --workdir"
         )
+    if (old, old_steps) == (optimizer, steps):
+        return []
     updates = np.arange(min(step + 1, steps))  # those that the run has made, and the next one if there is one
     rates, new_rates = (
         np.broadcast_to(make_schedule(*schedule)(updates), updates.shape)

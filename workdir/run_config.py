@@ -127,9 +127,6 @@ def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list
     first, and up to _MOST_NAMED fields.
     """
     old, new = flatten(saved), flatten(current)
-    # A row of a mixture that has no loss_weight, as in older configs, has 1.
-    weights = {n: 1.0 for n in {**old, **new} if n.startswith("objective.denoisers.") and n.endswith(".loss_weight")}
-    old, new = weights | old, weights | new
     changed = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
     # The section "teacher" identifies the model of distillation.teacher, and corpus.tokenizer that of data.tokenizer.
     fields = {name: f"distillation.{name}" if name.startswith("teacher.") else name for name in changed}

@@ -4,9 +4,7 @@ import collections
 import dataclasses
 import functools
 import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from command.program import end_with_parent
 from contract.errors import ConfigError
 from data.duplicates.near import MAX_DOCUMENTS, MinHasher, sharing_a_band
 from data.sources.config import CorpusConfig
@@ -179,8 +178,7 @@ def encode_documents(
 def _begin_worker() -> None:
     """Leaves Ctrl-C to the parent, which ends its workers, and ends this worker where the parent was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    end_with_parent()
 
 
 class Engine(NamedTuple):

@@ -134,9 +134,12 @@ def test_the_hint_at_the_end_names_the_command_that_reads_the_run(name, architec
 @pytest.mark.parametrize(("name", "architecture"), PAIRS)
 def test_the_prompt_of_the_hint_is_one_that_the_model_reads(name, architecture):
     experiment = small_experiment(name, architecture)
-    flag = re.search(r"--prompt='?(.*?)'?$", closing_hint(experiment, Workdir("runs/x")))
+    hint = closing_hint(experiment, Workdir("runs/x"))
+    flag = re.search(r"--prompt='?(.*?)'?$", hint)
+    assert (flag is None) == hint.startswith("To evaluate: ")
     if flag is not None:
-        read_texts(experiment, [NamedText(flag[1], "--prompt")], Options())
+        prompts, _ = read_texts(experiment, [NamedText(flag[1], "--prompt")], Options())
+        assert len(prompts) == 1
 
 
 def test_it_saves_when_the_minutes_have_passed(monkeypatch, tmp_path):

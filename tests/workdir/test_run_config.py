@@ -61,16 +61,6 @@ def test_a_tokenizer_is_identified_by_its_contents_and_not_by_its_path():
         check_same_run(old, changed() | {"corpus": {"tokenizer": "byte"}})
 
 
-def test_a_denoiser_without_a_loss_weight_has_the_weight_1():
-    """Runs of configs/hybrid.py that began before it had the field continue with loss_weight=1."""
-    old, one, more = (changed() for _ in range(3))
-    for config, weight in ((old, {}), (one, {"loss_weight": 1}), (more, {"loss_weight": 2.0})):
-        config["objective"] = {"name": "mixture", "denoisers": {"a": {"weight": 1.0} | weight}}
-    assert check_same_run(old, one) == check_same_run(one, old) == []
-    with pytest.raises(ConfigError, match=r"config \(objective.denoisers.a.loss_weight: 1.0 -> 2.0\): set"):
-        check_same_run(old, more)
-
-
 def test_fields_that_only_one_config_has_are_changes():
     older = changed()
     del older["model"]["d_model"]
