@@ -61,6 +61,23 @@ def test_a_signature_is_the_minimum_of_each_permutation():
     assert np.diff(members.astype(np.int64)).min() > 0
 
 
+@pytest.mark.parametrize("low_bits", [0, 0xF, 0xFFFF])
+def test_similar_documents_are_those_of_the_exact_similarity(low_bits, monkeypatch):
+    """However many 5-grams have equal low bits."""
+    monkeypatch.setattr("data.duplicates.near._LOW_BITS", np.uint32(low_bits))
+    generator = np.random.default_rng(6)
+    template, texts = words(generator, 100), ["a b", "a b c d e f g"]
+    for changed in generator.integers(1, 60, size=40):
+        texts.append(" ".join(template[:40] + words(generator, changed) + template[40 + changed :]))
+    found = signatures_of(texts)
+    others = list(range(1, len(texts)))
+    for jaccard in (0.3, 0.8, 1.0):
+        similar = found.similar(5, others, jaccard)
+        assert similar == [other for other in others if found.similarity(5, other) >= jaccard]
+        assert 5 in similar
+    assert 3 < len(found.similar(5, others, 0.3)) < 40 and found.similar(5, [], 0.3) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("jaccard", "most"), [(0.5, 350), (0.8, 120), (0.95, 25)])
 @pytest.mark.parametrize("seed", [3, 4])
