@@ -7,10 +7,12 @@ machine, the process, or the order of calls.
 
 import functools
 import hashlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's increment
+_PART = 1 << 18
 _NARROW = 64  # fewer columns are computed column by column
 _COMPARED = 8  # so many columns are compared pair by pair, in a third of the time of sorting the rows
 _INDEX = np.uint64((1 << 24) - 1)  # the bits of a ticket in `draw` that hold a position: rows of up to 16M positions
@@ -24,29 +26,34 @@ def mix64(x: np.ndarray) -> np.ndarray:
     y = x >> np.uint64(30)  # in place from here on, which takes a third less time
     y ^= x
     y *= np.uint64(0xBF58476D1CE4E5B9)
-    shifted = y >> np.uint64(27)
-    y ^= shifted
+    y ^= y >> np.uint64(27)
     y *= np.uint64(0x94D049BB133111EB)
-    np.right_shift(y, np.uint64(31), out=shifted)
-    y ^= shifted
+    y ^= y >> np.uint64(31)
     return y
 
 
-def argsort(keys: np.ndarray) -> np.ndarray:
-    """Returns the stable argsort of random keys, uint64 [n] -> int64 [n], faster than NumPy's.
+def argsort(keys_of: Callable[[np.ndarray], np.ndarray], n: int) -> np.ndarray:
+    """Returns the stable argsort of the random keys of 0..n-1, int64 [n], in the memory of two such arrays.
 
-    NumPy sorts values faster than it argsorts them, so the index of each key replaces the key's low bits. The keys that
-    are then equal in their high bits are sorted again.
+    NumPy sorts values faster than it argsorts them, so the number of each key replaces the key's low bits. The keys
+    that are then equal in their high bits are sorted again.
+
+    keys_of: numbers, int64 [k] -> the key of each, uint64 [k].
     """
-    low = np.uint64(len(keys).bit_length())
-    high = keys >> low << low | np.arange(len(keys), dtype=np.uint64)
-    high.sort()
-    order = (high & ~(~np.uint64(0) << low)).view(np.int64)
-    high >>= low
-    tied = np.flatnonzero(high[1:] == high[:-1])
+    low = np.uint64(n.bit_length())
+    keys = np.concatenate([keys_of(numbers) >> low << low | numbers.astype(np.uint64) for numbers in parts(n)])
+    keys.sort()
+    order = (keys & ~(~np.uint64(0) << low)).view(np.int64)
+    keys >>= low
+    tied = np.flatnonzero(keys[1:] == keys[:-1])
     places = np.union1d(tied, tied + 1)
-    order[places] = order[places][np.argsort(keys[order[places]], kind="stable")]
+    order[places] = order[places][np.argsort(keys_of(order[places]), kind="stable")]
     return order
+
+
+def parts(n: int) -> Iterator[np.ndarray]:
+    """Yields 0..n-1 in parts, int64 [k], for functions of arrays that would need the memory of several results."""
+    return (np.arange(begin, min(begin + _PART, n)) for begin in range(0, max(n, 1), _PART))
 
 
 def seed_bits(seed: int, purpose: str) -> int:
@@ -155,8 +162,6 @@ def draw(keys: np.ndarray, allowed: np.ndarray, counts: np.ndarray) -> np.ndarra
       allowed: bool [E, W], the positions that may be drawn.
       counts: int [E], how many to draw, at most allowed[e].sum().
     """
-    if not counts.any():
-        return np.zeros((len(keys), 0), np.int64)
     smallest = _smallest(_tickets(keys, allowed), counts)
     positions = (smallest & _INDEX).astype(np.int64)
     positions[np.arange(positions.shape[1]) >= counts[:, None]] = allowed.shape[1]

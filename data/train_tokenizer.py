@@ -129,8 +129,8 @@ def draw_samples(
     if len(is_held) and not any(part.is_heldout for part in source.parts):
         unit = unit_of(documents, split)
         is_held = is_heldout(unit_digests(documents, unit), unit, split)
-    numbers = np.arange(len(is_held), dtype=np.uint64)
-    order = argsort(mix64(mix64(numbers ^ np.uint64(seed_bits(seed, "tokenizer")))))
+    key = np.uint64(seed_bits(seed, "tokenizer"))
+    order = argsort(lambda numbers: mix64(mix64(numbers.astype(np.uint64) ^ key)), len(is_held))
     chosen = []
     for most, side, purpose in zip(max_bytes, (~is_held, is_held), ("train a tokenizer on", "hold out"), strict=True):
         if not side.any():

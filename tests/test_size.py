@@ -28,7 +28,7 @@ CODE = {
     "command": 384,
     "configs": 2_383,
     "contract": 421,
-    "data": 4_634,
+    "data": 4_636,
     "evaluation": 1_912,
     "experiment": 1_099,
     "files": 331,

@@ -71,15 +71,14 @@ def batches(
         specs = [dataclasses.replace(spec.windows[k], raw_length=raw_length) for k, raw_length in distinct.tolist()]
     readers = [make_reader(documents.by_corpus[windows.corpus], windows, seed) for windows in specs]
     lengths = list(map(len, readers))
-    order: DrawOrder | PlannedOrder
     if spec.plan is None:
         weights, ramps = example_weights(spec, readers, documents.factors)
-        order = DrawOrder(lengths, weights, seed=seed, ramps=ramps)
+        draw = DrawOrder(lengths, weights, seed=seed, ramps=ramps).draw
     else:
-        order = PlannedOrder(lengths, cycle.ravel(), seed=seed)
+        draw = PlannedOrder(lengths, cycle.ravel(), seed=seed).draw
     sizes = {"batch_size": batch_size, "local_rows": local_rows}
     sizes["evenly_over"] = evenly_over or batch_size * spec.examples_per_row
-    return Batches(readers, denoiser_ids, order.draw, spec, transform, seed=seed, weights=weights, ramps=ramps, **sizes)
+    return Batches(readers, denoiser_ids, draw, spec, transform, seed=seed, weights=weights, ramps=ramps, **sizes)
 
 
 def example_weights(

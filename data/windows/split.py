@@ -70,8 +70,8 @@ def split_documents(store: TokenStore, split: Split) -> tuple[Documents, Documen
         unit = unit_of(store, split)
         test = is_heldout(unit_digests(store, unit), unit, split)
     # Equal documents have equal digests; without their numbers they would be next to each other.
-    seed, numbers = np.uint64(seed_bits(split.seed, "order")), np.arange(len(store), dtype=np.uint64)
-    order = argsort(mix64(mix64(store.digests ^ seed) + numbers))
+    seed = np.uint64(seed_bits(split.seed, "order"))
+    order = argsort(lambda numbers: mix64(mix64(store.digests[numbers] ^ seed) + numbers.astype(np.uint64)), len(store))
     test = test[order]
     train, heldout = Documents(store, order[~test], "training"), Documents(store, order[test], "held-out")
     return (train, heldout) if split.heldout == "test" else _cut_validation(train, heldout, split)

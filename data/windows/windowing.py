@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from contract.errors import ConfigError
-from contract.rng import GOLDEN, argsort, mix64, seed_bits
+from contract.rng import GOLDEN, argsort, mix64, parts, seed_bits
 from contract.windows import BatchSpec, WindowSpec
 from data.store.ranges import in_memory
 from data.windows.document_filter import classes_of, eligible, sizes_of
@@ -298,8 +298,11 @@ def _pack(documents: Documents, spec: WindowSpec) -> tuple[np.ndarray, np.ndarra
 def _epoch_order(documents: Documents, eos: bool, seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns a random order of documents, int64 [D], and where each ends in the documents so ordered, int64 [D]."""
     key, ends = np.uint64(seed_bits(seed, f"documents {epoch}")), documents.ends(eos)
-    order = argsort(mix64(key + GOLDEN * np.arange(len(ends), dtype=np.uint64)))
-    return order, np.cumsum(lengths_of(ends, order))
+    order = argsort(lambda numbers: mix64(key + GOLDEN * numbers.astype(np.uint64)), len(ends))
+    in_order = np.empty_like(ends)
+    for numbers in parts(len(ends)):
+        in_order[numbers] = lengths_of(ends, order[numbers])
+    return order, np.cumsum(in_order, out=in_order)
 
 
 def windows_per_epoch(documents: Documents, spec: BatchSpec) -> int:
@@ -371,7 +374,7 @@ def pack_documents(sizes: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray,
         row[begin : begin + _BLOCK] = num_rows + row_in_block
         num_rows += int(row_in_block.max()) + 1
     places = np.empty(num_rows, np.int64)
-    places[argsort(mix64(np.arange(num_rows, dtype=np.uint64)))] = np.arange(num_rows)
+    places[argsort(lambda rows: mix64(rows.astype(np.uint64)), num_rows)] = np.arange(num_rows)
     row = places[row]
     return np.argsort(row, kind="stable"), np.cumsum(np.bincount(row, minlength=num_rows))
 

@@ -1,3 +1,6 @@
+import tracemalloc
+from unittest import mock
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,11 +16,21 @@ def test_splitmix64_reference_values():
     assert rng.bits(np.asarray([1234567], np.uint64), 4)[0].tolist() == expected
 
 
-@given(st.lists(st.integers(0, 7)), st.lists(st.sampled_from([0, 1, 2, 1 << 40])))
-def test_argsort_is_numpys_also_where_keys_have_equal_high_bits_or_are_equal(high, low):
+@given(st.lists(st.integers(0, 7)), st.lists(st.sampled_from([0, 1, 2, 1 << 40])), st.sampled_from([1, 3, 1 << 18]))
+def test_argsort_is_numpys_also_where_keys_have_equal_high_bits_or_are_equal(high, low, part):
     pairs = [(a << 61) + b for a in high for b in low]
-    for keys in (np.array(pairs, np.uint64), rng.mix64(np.array(pairs, np.uint64))):
-        np.testing.assert_array_equal(rng.argsort(keys), np.argsort(keys, kind="stable"))
+    with mock.patch.object(rng, "_PART", part):
+        for keys in (np.array(pairs, np.uint64), rng.mix64(np.array(pairs, np.uint64))):
+            np.testing.assert_array_equal(rng.argsort(keys.__getitem__, len(keys)), np.argsort(keys, kind="stable"))
+
+
+def test_argsort_takes_the_memory_of_two_results():
+    n = 1 << 21
+    tracemalloc.start()
+    rng.argsort(lambda numbers: rng.mix64(numbers.astype(np.uint64)), n)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2.5 * 8 * n
 
 
 def test_each_key_is_independent_of_its_neighbours_and_of_the_width():
