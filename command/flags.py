@@ -45,6 +45,7 @@ _EXPECTED = {  # what Python and absl say of a flag's value -> what the flag exp
     "invalid literal for int": "a whole number, such as 1000",
     "could not convert string to float": "a number, such as 0.1",
     "('Non-boolean argument": "True or False",
+    "Failed to parse": "a group of fields: set one of them, as in --config.model.num_layers=2",
 }
 _SOME_CONFIG = "name one of configs/, as in --config=configs/ul2.py"
 

@@ -25,7 +25,7 @@ CODE = {
     "benchmarks": 1_399,
     "cloze": 293,
     "cluster": 395,
-    "command": 384,
+    "command": 385,
     "configs": 2_383,
     "contract": 421,
     "data": 4_636,

@@ -53,6 +53,7 @@ def test_help_is_printed_where_it_is_asked_for(arguments, capsys):
         (["--config.train.steps=ten"], "--config.train.steps=ten must be a whole number, such as 1000"),
         (["--config.train.steps=1.5"], "--config.train.steps=1.5 must be a whole number, such as 1000"),
         (["--config.train.steps="], "--config.train.steps= must be a whole number, such as 1000"),
+        (["--config.model=x"], "--config.model=x must be a group of fields: set one of them, as in --config.model."),
         (["--config.optimizer.learning_rate=x"], "--config.optimizer.learning_rate=x must be a number, such as 0.1"),
         (["--config.model.use_bias=2"], "--config.model.use_bias=2 must be True or False"),
         (["--config.data.mode_tokens=('a'"], "--config.data.mode_tokens=('a' is not a tuple: write it as in"),
