@@ -42,7 +42,7 @@ CODE = {
     "show": 995,
     "studies": 3_231,
     "train": 1_045,
-    "workdir": 863,
+    "workdir": 864,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {

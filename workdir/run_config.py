@@ -62,6 +62,7 @@ IMPORTED_FILE = "imported.json"
 ADDED = ("corpus", "code", "teacher")  # sections of config.json that no config has
 _SECTIONS = ("data", "objective", "model", "loss", "optimizer", "train", "mesh")
 _MOST_NAMED = 10  # fields of an error; a run of another objective differs in a hundred
+_DIGESTS = {"corpus.tokenizer": "data.tokenizer", "corpus.fingerprint": "digest of the corpus' text"}
 _ABSENT = object()
 
 
@@ -128,9 +129,9 @@ def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list
     """
     old, new = flatten(saved), flatten(current)
     changed = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
-    # The section "teacher" identifies the model of distillation.teacher, and corpus.tokenizer that of data.tokenizer.
+    # The section "teacher" identifies the model of distillation.teacher.
     fields = {name: f"distillation.{name}" if name.startswith("teacher.") else name for name in changed}
-    fields |= {name: "data.tokenizer" for name in changed if name == "corpus.tokenizer"}
+    fields |= {name: said for name, said in _DIGESTS.items() if name in changed}
     lines = {name: f"{field}: {_text(old, name)} -> {_text(new, name)}" for name, field in fields.items()}
     forbidden = [lines[name] for name in changed if not _may_change(name)]
     if forbidden:

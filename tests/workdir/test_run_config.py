@@ -23,6 +23,12 @@ def changed(**fields):
     return config
 
 
+def test_another_text_is_called_a_text():
+    old, new = ({**CONFIG, "corpus": {"fingerprint": name}} for name in ("aa", "bb"))
+    with pytest.raises(ConfigError, match=r"another config \(digest of the corpus' text: \"aa\" -> \"bb\"\): set"):
+        check_same_run(old, new)
+
+
 def test_a_written_config_is_read_back_as_the_same_run(tmp_path):
     write_config(tmp_path / "new" / "run", CONFIG)
     saved = read_config(tmp_path / "new" / "run")
