@@ -145,41 +145,38 @@ def make_train_step(
         key = jax.random.fold_in(jax.random.key(seed), state.step)
         of_rows = summed_gradients if per_part is None else per_part(summed_gradients)
         grads, sums = of_rows((state.params, frozen or {}), state.loss_scale, batch, key)
-        grads = unscaled(grads, state.loss_scale)
-        grad_norm = optax.tree.norm(grads)
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        finite = jnp.isfinite(grad_norm)
-        skipped_count = state.skipped_count + ~finite
-        params, ema_params = optax.apply_updates(state.params, updates), None
-        if state.ema_params is not None:
-            num_updates = state.step + 1 - skipped_count
-            ema_params = averaged(state.ema_params, params, decay=ema_decay, num_updates=num_updates)
-        params, opt_state, ema_params = jax.tree.map(
-            functools.partial(jnp.where, finite),
-            (params, opt_state, ema_params),
-            (state.params, state.opt_state, state.ema_params),
-        )
-        # Otherwise a smaller factor may make the gradients finite.
-        is_at_minimum_scale = True if state.loss_scale is None else state.loss_scale.factor <= MIN_FACTOR
-        state = TrainState(
-            step=state.step + 1,
-            params=params,
-            opt_state=opt_state,
-            skipped_count=skipped_count,
-            skipped_in_a_row_count=jnp.where(finite, 0, state.skipped_in_a_row_count + is_at_minimum_scale),
-            loss_scale=None if state.loss_scale is None else adjusted(state.loss_scale, finite),
-            ema_params=ema_params,
-        )
-        metrics = sums | {
-            "grad_norm": grad_norm,
-            "skipped_count": state.skipped_count,
-            "skipped_in_a_row_count": state.skipped_in_a_row_count,
-        }
-        if state.loss_scale is not None:
-            metrics["loss_scale"] = state.loss_scale.factor
-        return state, metrics
+        state, metrics = updated(state, grads, optimizer, ema_decay)
+        return state, sums | metrics
 
     return train_step
+
+
+def updated(
+    state: TrainState, grads: Params, optimizer: optax.GradientTransformation, ema_decay: float
+) -> tuple[TrainState, dict[str, Any]]:
+    """Returns the state after an update by `grads`, the gradients of the scaled loss, and the update's metrics."""
+    grads = unscaled(grads, state.loss_scale)
+    grad_norm = optax.tree.norm(grads)
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    finite = jnp.isfinite(grad_norm)
+    skipped_count = state.skipped_count + ~finite
+    params, ema_params = optax.apply_updates(state.params, updates), None
+    if state.ema_params is not None:
+        num_updates = state.step + 1 - skipped_count
+        ema_params = averaged(state.ema_params, params, decay=ema_decay, num_updates=num_updates)
+    params, opt_state, ema_params = jax.tree.map(
+        functools.partial(jnp.where, finite),
+        (params, opt_state, ema_params),
+        (state.params, state.opt_state, state.ema_params),
+    )
+    # Otherwise a smaller factor may make the gradients finite.
+    is_at_minimum_scale = True if state.loss_scale is None else state.loss_scale.factor <= MIN_FACTOR
+    skipped_in_a_row_count = jnp.where(finite, 0, state.skipped_in_a_row_count + is_at_minimum_scale)
+    loss_scale = None if state.loss_scale is None else adjusted(state.loss_scale, finite)
+    counts = {"skipped_count": skipped_count, "skipped_in_a_row_count": skipped_in_a_row_count}
+    state = TrainState(state.step + 1, params, opt_state, **counts, loss_scale=loss_scale, ema_params=ema_params)
+    scale = {} if loss_scale is None else {"loss_scale": loss_scale.factor}
+    return state, {"grad_norm": grad_norm} | counts | scale
 
 
 def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None, unk: int) -> Callable[[Params, Batch], Sums]:
