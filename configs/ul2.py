@@ -26,7 +26,7 @@ What the paper does not specify, and the field that decides it:
   the random roll        objective.denoisers.*.random_roll: False, as in T5. Then x3 (15% noise in spans of 64) has one
                          span at these lengths, always at the end of the text. Levanter's port has True. In a study of
                          span corruption on facts (docs/gym.md), the roll decides whether facts are known in the order
-                         in which they were not read: .87 of them with it, none without.
+                         in which they were not read: .85 of them with it, none without.
   the span lengths       objective.denoisers.*.span_length_distribution: "composition", as in the appendix code, which
                          calls T5's. The paper's text says that they are normal ("normal"); reimplementations of UL2R
                          have "uniform". At 512 inputs x1 then needs data.num_sentinels=150.

@@ -23,8 +23,7 @@ _FINE_TUNING = {"train.steps": 150, "train.eval_every": 150}
 CLASSIFICATION_NOTE = (
     "Accuracy and macro F1 are of at most 512 windows of 20 held-out modules. Windows of one module are similar, so "
     "both are coarse: the interval over seeds says nothing about other modules. 39.3% of the windows have the "
-    "commonest of the seven classes, which is the accuracy of predicting that class always. There is no variant "
-    "without pre-training."
+    "commonest of the seven classes, which is the accuracy of predicting that class always."
 )
 
 
