@@ -14,7 +14,7 @@ at the last token. Without train.init_from the model is trained from scratch. In
 The held-out modules are those that configs/mlm.py holds out. Modules outside the packages below are excluded, and the
 run prints their number at the start.
 
-Presets: tiny (default), base, large (BERT, with its GLUE settings: batches of 32, 3 epochs of 50,000 examples).
+Presets: tiny (default), base, large (BERT, with its GLUE settings: batches of 32, about 3 epochs of 50,000 examples).
 
 Tiny on two CPU cores, from configs/mlm.py's run: 300 steps, held-out loss 1.339 per text (standard error 0.256),
 accuracy 0.45, macro F1 0.19. Held out are 20 modules of the seven packages.

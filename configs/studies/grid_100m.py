@@ -4,7 +4,7 @@
 
 For an accelerator: docs/scaling.md has the costs, and the commands that make the corpus, eight files of C4, and its
 tokenizer. `--config=configs/studies/grid_100m.py:ul2` is the config of one objective. Eight objectives train one stack
-of twelve Llama blocks with the shape of BERT-base, with three seeds.
+of twelve Llama blocks with the width and heads of BERT-base, with three seeds.
 
   subj_100, subj_500, mr_*, trec_*, proscons_*   accuracy of a logistic regression on frozen states, by labelled texts
   blimp           share of the pairs of BLiMP whose grammatical sentence is likelier
