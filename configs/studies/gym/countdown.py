@@ -4,7 +4,7 @@
 
 data/sources/gym describes the task.
 
-Three numbers, where Ye et al. (2024) have four to six, and instances with one answer alone.
+Three numbers, where Ye et al. (2024) have three to five, and instances with one answer alone.
 """
 
 from configs.studies.gym.common import gym_study
