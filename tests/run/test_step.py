@@ -100,7 +100,7 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(ul2):
     assert int(state.step) == 3 and int(state.opt_state[0].count) == 1
 
 
-def test_dropout_differs_between_steps_and_microbatches():
+def test_dropout_differs_between_steps_microbatches_and_seeds():
     """Rows a a b b are the microbatches a b and a b, of which one has scored tokens."""
     experiment = small_experiment("clm", "decoder_only", model__dropout_rate=0.3)
     optimizer = optax.sgd(0.0)
@@ -114,6 +114,8 @@ def test_dropout_differs_between_steps_and_microbatches():
 
     (after, first), (_, second) = loss_of(0, state), loss_of(1, state)
     assert first == loss_of(0, state)[1] != loss_of(0, after)[1]
+    other_seed = jax.jit(make_train_step(experiment.learner, optimizer, grad_accum_steps=2, seed=1))
+    assert float(other_seed(state, batch)[1]["loss_sum"]) != float(step(state, batch)[1]["loss_sum"])
     assert first != pytest.approx(second, rel=1e-6)
 
 

@@ -158,6 +158,9 @@ def test_comparisons_without_a_test_count_in_the_correction():
     found = compare_each("base", values | {"b": {9: 1.0}})
     assert found["a", "base"].p == alone and found["b", "base"].corrected is None
     assert 1.5 * alone < found["a", "base"].corrected < 2 * alone
+    # And with Holm's correction, where the variances differ.
+    found = compare_each("base", values | {"a": seeds(103.1, 134.2, 165.1), "b": {9: 1.0}})["a", "base"]
+    assert found.test == "Welch, Holm" and found.corrected == 2 * found.p < 0.1
 
 
 def test_pairs_without_the_baseline_are_a_family_of_their_own():
@@ -215,6 +218,7 @@ def test_success_rates_by_hand():
         ((1.0, 1.4), 1.3, True),  # two seeds have no test
         ((1.0, 1.1, 1.2), {0: 1.4, 1: 1.5, 2: 1.6}, True),
         ((1.0, 1.1, 1.2), {0: 1.1, 1: 1.2, 2: 1.3}, False),  # t = 1.2, of 4 degrees of freedom
+        ((1.0, 1.1, 1.2), {0: 1.15, 1: 1.25, 2: 1.35}, False),  # 1.8 of 2.1; as a number the floor would have 2.6
     ],
 )
 def test_better_than_a_floor(values, floor, is_better):

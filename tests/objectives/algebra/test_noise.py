@@ -92,6 +92,14 @@ def spans_of(mask):
     return np.split(lengths, np.cumsum(starts.sum(axis=1))[:-1])
 
 
+def test_spans_and_the_gaps_before_them_have_independent_lengths():
+    mask = masks("composition", 0.5, 4.0, [32] * 4000)
+    spans, gaps = (np.stack(spans_of(tokens)) for tokens in (mask, ~mask))
+    assert spans.shape == gaps.shape == (4000, 4)  # of 16 tokens each
+    for k in range(4):
+        assert abs(np.corrcoef(spans[:, k], gaps[:, k])[0, 1]) < 4 / np.sqrt(4000)
+
+
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("mean", [1.0, 1.2, 2.0, 2.5, 3.0, 3.8, 8.0, 64.0])
 def test_probabilities_sum_to_1_and_have_the_mean(distribution, mean):
