@@ -99,6 +99,13 @@ def test_equal_spreads_are_pooled():
     assert found["b", "a"].test.startswith("Dunnett")
 
 
+@pytest.mark.parametrize(("ratio", "test"), [(1.2, "Dunnett"), (1.6, "Welch")])
+def test_spreads_are_pooled_where_bartletts_p_is_above_70_percent(ratio, test):
+    # The p is 0.82 and 0.56.
+    found = compare_each("a", {"a": seeds(0.0, 1.0, 2.0), "b": seeds(0.0, ratio, 2 * ratio)})
+    assert found["b", "a"].test.startswith(test)
+
+
 @pytest.mark.slow
 def test_spreads_that_bartletts_test_does_not_find_are_not_pooled():
     """A variance of ten times the others': pooled, more than one study in twenty without a difference has a verdict."""

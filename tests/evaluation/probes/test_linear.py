@@ -12,7 +12,7 @@ from contract.errors import ConfigError
 from evaluation.probes.command import answer, check_probe
 from evaluation.probes.linear import Linear, _draw, _predict, pooled_states
 from experiment.experiment import make_experiment
-from models.transformer import bind
+from models.transformer import bind, init_params
 from run.restore import reading_mesh, transformer_alone
 from studies.measures import Trained, make_measure
 from tests.table import small_config
@@ -111,6 +111,18 @@ def test_separable_classes_are_read_and_the_standard_error_is_over_texts(runs, f
     assert every["floors"] == floors
     assert "draws_sd" not in every and "draws_sd" in found["labels"]["10"]
     assert found["labels"]["10"]["accuracy"] > 0.7
+
+
+def test_the_random_transformer_has_the_seed_of_the_run(runs, files, monkeypatch):
+    """So that the floors of a study's runs are a sample, as the runs are."""
+    experiment, params, mesh = runs("mlm")
+    keys = []
+    monkeypatch.setattr(
+        "evaluation.probes.linear.init_params", lambda model, key: keys.append(key) or init_params(model, key)
+    )
+    linear = Linear(path=files[0], test=files[1], labels=("10",), draws=1)
+    answer(linear, dataclasses.replace(experiment, seed=7), params, None, mesh)
+    assert keys == [jax.random.key(7)]
 
 
 @pytest.mark.parametrize("sizes, count", [((20, 20), 39), ((5, 9, 30), 7), ((98, 2), 4), ((2, 2, 2, 2, 2, 90), 12)])
