@@ -92,6 +92,12 @@ def spans_of(mask):
     return np.split(lengths, np.cumsum(starts.sum(axis=1))[:-1])
 
 
+def test_a_roll_makes_every_position_equally_likely_to_be_noise():
+    # One noise token of four.
+    counts = masks("composition", 0.25, 1.0, [4] * 4000, roll=True).sum(axis=0)
+    assert counts.sum() == 4000 and np.abs(counts - 1000).max() < 5 * np.sqrt(1000)
+
+
 def test_spans_and_the_gaps_before_them_have_independent_lengths():
     mask = masks("composition", 0.5, 4.0, [32] * 4000)
     spans, gaps = (np.stack(spans_of(tokens)) for tokens in (mask, ~mask))
