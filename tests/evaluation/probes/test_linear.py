@@ -10,7 +10,7 @@ import pytest
 from configs.studies.base import probe
 from contract.errors import ConfigError
 from evaluation.probes.command import answer, check_probe
-from evaluation.probes.linear import Linear, _draw, _predict, pooled_states
+from evaluation.probes.linear import Linear, _accuracies, _draw, _predict, pooled_states
 from experiment.experiment import make_experiment
 from models.transformer import bind, init_params
 from run.restore import reading_mesh, transformer_alone
@@ -111,6 +111,13 @@ def test_separable_classes_are_read_and_the_standard_error_is_over_texts(runs, f
     assert every["floors"] == floors
     assert "draws_sd" not in every and "draws_sd" in found["labels"]["10"]
     assert found["labels"]["10"]["accuracy"] > 0.7
+
+
+def test_the_error_of_a_gain_is_that_of_the_difference_at_each_text():
+    # One text of eight differs: the variance is 1/8, and that of the mean 1/64.
+    is_right = np.array([[[1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0, 0, 0]]], bool)
+    found = _accuracies(is_right, 0.5)
+    assert (found["gain"], found["gain_stderr"]) == pytest.approx((1 / 8, 1 / 8))
 
 
 def test_the_random_transformer_has_the_seed_of_the_run(runs, files, monkeypatch):
