@@ -55,8 +55,6 @@ def test_the_transformer_is_an_entry_of_the_parameters_and_can_be_exchanged(lear
         ("span_corruption", "encoder_decoder", {}, (1 + 2 * 4 + 1) + (1 + 2 * 6 + 1)),
         ("multi_token_prediction", "decoder_only", {}, 1 + (2 + 3) * 4 + (1 + 3)),
         ("multi_token_prediction", "decoder_only", {"objective__heads": "sequential"}, 10 + 3 * (1 + 4 + 1)),
-        ("electra", "encoder_only", {}, 9 + 9),
-        ("simcse", "encoder_only", {"objective__mlm_weight": 0.1}, 3 * 9),
         ("classification", "encoder_only", {}, 9 + 1),
     ],
 )

@@ -28,12 +28,12 @@ STACKS = {
 
 @pytest.fixture(scope="module")
 def runs():
-    """Name of STACKS -> an experiment, random parameters of its learner and a mesh."""
+    """Name of STACKS, or of a config on a decoder -> an experiment, random parameters of its learner and a mesh."""
     found = {}
 
     def run(name):
         if name not in found:
-            experiment = make_experiment(small_config(*STACKS[name]))
+            experiment = make_experiment(small_config(*STACKS.get(name, (name, "decoder_only"))))
             rng = np.random.default_rng(0)
             shapes = experiment.params_shapes
             params = jax.tree.map(lambda s: jax.numpy.asarray(rng.normal(0, 0.3, s.shape).astype(s.dtype)), shapes)
@@ -74,6 +74,16 @@ def test_the_state_of_a_text_is_that_of_its_row_alone(runs, name):
     for pooling in expected:
         found = pooled_states(experiment, params, mesh, texts, pooling=pooling)
         np.testing.assert_allclose(found, expected[pooling], rtol=2e-4, atol=2e-5, err_msg=pooling)
+
+
+def test_a_decoder_reads_the_mode_token_before_the_text(runs):
+    experiment, params, mesh = runs("ul2")
+    vocab, text = experiment.vocab, experiment.tokenizer.encode("a short text")
+    experiment, params = transformer_alone(experiment, params)
+    fields = row(experiment, [vocab.decoder_start, vocab.mode("[S]")], text, [])
+    expected = np.asarray(bind(experiment.model, params).hidden(fields))[0].mean(axis=0)
+    found = pooled_states(experiment, params, mesh, [text], mode="[S]")
+    np.testing.assert_allclose(found[0], expected, rtol=2e-4, atol=2e-5)
 
 
 def write(path, texts_and_labels):
