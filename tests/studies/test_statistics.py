@@ -181,6 +181,8 @@ def test_pairs_without_the_baseline_are_a_family_of_their_own():
         assert (one.mean, one.low, one.high) == (-other.mean, -other.high, -other.low)
         assert one.corrected == other.corrected and one.sign == -other.sign
     assert len(found) == 10
+    one = compare_each("a", values, [("c", "b")])["c", "b"]  # of two tests each must be beyond a greater t
+    assert one.p == found["c", "b"].p and one.detectable < found["c", "b"].detectable
 
 
 @pytest.mark.parametrize("scale", [1, 30])  # pooled, and Welch

@@ -128,6 +128,8 @@ def test_the_error_of_a_gain_is_that_of_the_difference_at_each_text():
     is_right = np.array([[[1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0, 0, 0]]], bool)
     found = _accuracies(is_right, 0.5)
     assert (found["gain"], found["gain_stderr"]) == pytest.approx((1 / 8, 1 / 8))
+    two = np.concatenate([is_right, ~is_right & (np.arange(8) == 7)])  # of accuracies 1/2 and 1/8
+    assert _accuracies(two, 0.5)["draws_sd"] == pytest.approx(3 / 8 / np.sqrt(2))
 
 
 def test_the_random_transformer_has_the_seed_of_the_run(runs, files, monkeypatch):
