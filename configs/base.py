@@ -222,7 +222,7 @@ OPTIONAL.data.near_duplicates = "keep"
 OPTIONAL.data.attention_annealing_steps = 0
 
 OPTIONAL.model.embedding_size = 0  # width of the embedding tables, projected to d_model; 0: d_model, not projected
-OPTIONAL.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the logits by sqrt(d_model)
+OPTIONAL.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the logits by the root of the table's width
 # BERT: a norm right after the embeddings; one for each stack of an encoder-decoder (BART).
 OPTIONAL.model.embedding_norm = False
 # Whether the encoder has the decoder's layers, but for cross-attention: T5's "encoder-decoder, shared".

@@ -103,7 +103,7 @@ def _span_triples(model: TrigramModel, text: np.ndarray, start: int, stop: int, 
     padded = np.concatenate([np.full(2, model.no_token), text[:stop]]).astype(np.int64)
     triples = np.stack([padded[start + k : stop + k] for k in range(3)])
     if not reads_span:
-        triples[0, 2:] = triples[1, 1:] = model.no_token
+        triples[1, 1:] = model.no_token  # after which no context occurs, whatever is before it
     return triples
 
 

@@ -58,6 +58,39 @@ def test_bart_pretrains_without_label_smoothing(preset):
     assert config.model.dropout_rate == 0.1
 
 
+ADAM = dict(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01, schedule="linear", final_learning_rate_fraction=0.0)
+NUMBERS = {
+    ("span_corruption", "base"): {
+        "optimizer": dict(learning_rate=0.01, warmup_steps=10_000, schedule="inverse_sqrt"),
+        "loss": dict(z_loss=1e-4),
+        "model": dict(relative_num_buckets=32, relative_max_distance=128, norm_epsilon=1e-6),
+    },
+    ("mlm", "base"): {
+        "optimizer": dict(learning_rate=1e-4, warmup_steps=10_000, **ADAM),
+        "loss": dict(z_loss=0.0),
+        "model": dict(norm_epsilon=1e-12, initializer_range=0.02),
+    },
+    ("electra", "small"): {
+        "optimizer": dict(learning_rate=5e-4, warmup_steps=10_000, **ADAM),
+        "objective": dict(mask_rate=0.15, generator_weight=1.0, discriminator_weight=50.0, temperature=1.0),
+    },
+    ("bart", "base"): {"model": dict(norm_epsilon=1e-5)},
+    ("simcse", "base"): {"objective": dict(temperature=0.05)},
+    ("clm", "7b"): {
+        "optimizer": dict(b1=0.9, b2=0.95, weight_decay=0.1, warmup_steps=2000, final_learning_rate_fraction=0.1),
+    },
+    ("multi_token_prediction", "base,independent"): {"objective": dict(num_future_tokens=4, loss_weight=1.0)},
+    ("multi_token_prediction", "base,sequential"): {"objective": dict(num_future_tokens=2, loss_weight=0.3)},
+}
+
+
+@pytest.mark.parametrize(("name", "preset"), NUMBERS)
+def test_numbers_of_the_papers(name, preset):
+    config = config_of(name, preset)
+    for section, fields in NUMBERS[name, preset].items():
+        assert {field: config[section][field] for field in fields} == fields
+
+
 def test_robertas_recipe_does_not_clip():
     assert config_of("mlm", "base,roberta").optimizer.clip_norm == 0.0
     assert (config_of("mlm", "base,roberta").model.mlp, config_of("mlm", "base").model.mlp) == ("exact_gelu", "gelu")

@@ -8,7 +8,8 @@ import pytest
 from data.store.store import open_or_build
 from data.tokenizers.tokenizer import SentencePieceTokenizer, make_tokenizer
 from data.windows.corpus_statistics import coverage_warnings
-from tests.data.corpus import corpus_config, store_of
+from data.windows.documents import MixedDocuments
+from tests.data.corpus import all_documents, corpus_config, store_of
 from tests.data.tiny_tokenizers import sentencepiece
 
 TEXTS = ["the fox\njumps over\tthe  lazy dog\n", " a 語 quick brown fox\n\n\n    jumps\n", "plain text"]
@@ -41,6 +42,13 @@ def test_documents_that_normalization_makes_longer_do_not_make_up_for_shorter_on
     assert store.text_bytes.tolist() == [6, 4] and store.token_bytes.tolist() == [5, 10]  # 1, U+2044, 2
     assert store.bytes_covered() == (5 + 4) / 10
     assert store.in_text(np.array([0, 1])).tolist() == [1.0, 0.4]
+
+
+def test_the_coverage_of_several_corpora_is_that_of_their_bytes(tmp_path):
+    tokenizer = sentencepiece(tmp_path / "m.model", SENTENCES)
+    stores = [store_of(tmp_path / name, [text], tokenizer=tokenizer) for name, text in (("1", "a  cat"), ("2", "½½"))]
+    documents = MixedDocuments(list(map(all_documents, stores)), (1.0, 1.0))
+    assert documents.bytes_covered() == pytest.approx((5 + 4) / (6 + 4))
 
 
 def test_prompts_and_responses_have_a_space_of_their_own(tmp_path):

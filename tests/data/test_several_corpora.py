@@ -45,6 +45,12 @@ def test_factors_multiply_the_weights(stores):
     assert batches.count_windows(0, 300).windows.tolist() == [100, 100, 100]
 
 
+def test_held_out_shares_have_the_factors_too(stores):
+    spec = BatchSpec(tuple(specs((2.0, 1.0, 4.0))), 1, pad_id=0, mix_by="token")
+    options = dict(batch_size=4, local_rows=range(4), seed=0, num_windows=0)
+    assert Heldout(mixed(stores, (0.5, 1.0, 0.25)), spec, None, **options).shares == pytest.approx([1 / 3] * 3)
+
+
 def test_windows_are_text_of_their_corpus(stores):
     batches = batches_of(mixed(stores), specs(RATES), examples_per_row=2)
     texts = ["".join(map(chr, store.tokens)) for store in stores]

@@ -219,7 +219,10 @@ def test_a_long_text_counts_as_often_as_the_accuracy_counts_it(tmp_path):
     assert heldout_floors(experiment, run.corpora)["accuracy"] == {"majority class": 0.75}
 
 
-@pytest.mark.parametrize(("name", "architecture"), [("mlm", "encoder_only"), ("hybrid:mntp", "decoder_only")])
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [("mlm", "encoder_only"), ("hybrid:mntp", "decoder_only"), ("masked_diffusion:response", "encoder_only")],
+)
 def test_the_floor_of_hidden_tokens_is_of_the_scored_positions(modules, name, architecture):
     """The loss of an evaluation whose model predicts each token with its frequency among the training tokens."""
     experiment, corpora = modules(name, architecture)

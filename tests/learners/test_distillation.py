@@ -190,6 +190,17 @@ def test_tables_of_other_numbers_of_padding_rows_are_compared_at_the_rows_of_bot
     assert float(loss) == pytest.approx(float(expected_loss[0][0]), rel=1e-5)
 
 
+def test_the_hard_loss_is_over_all_rows_of_the_models_table():
+    """Over those too that the teacher's table lacks."""
+    experiment = experiment_of("clm", "decoder_only")
+    learner, teacher = with_teacher(experiment, vocab_size=experiment.vocab.size)
+    params, batch = params_of(experiment.learner), batch_of(experiment, 4)
+    (_, sums), _ = gradients(learner, params | {"teacher": teacher}, batch)
+    (_, plain), _ = gradients(experiment.learner, params, batch)
+    assert experiment.vocab.size < experiment.model.vocab_size
+    assert float(sums["loss_sum"]) == pytest.approx(float(plain["loss_sum"]), rel=1e-5)
+
+
 @pytest.mark.slow
 def test_the_teacher_has_no_dropout_and_the_model_computes_in_bfloat16():
     """A soft loss in bfloat16 is near that in float32. Two keys of dropout change the model's part alone."""

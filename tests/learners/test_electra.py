@@ -146,6 +146,14 @@ def test_evaluation_does_not_depend_on_the_batch_size(params, batch):
     assert_close(sizes[8], sizes[1])
 
 
+def test_the_samples_of_a_step_depend_on_its_key(params, batch):
+    learner = electra().learner
+    weights = learner.weights(batch)
+    loss = jax.jit(lambda key: learner.loss(params, batch, weights, key=key, train=True)[1]["ratios"])
+    first, again, other = (float(loss(jax.random.key(k))["discriminator_loss"][0]) for k in (0, 0, 1))
+    assert first == again != other
+
+
 class Stub:
     """Replaces both Transformers: records its arguments and returns zeros."""
 

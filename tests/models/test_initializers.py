@@ -4,6 +4,10 @@ import jax
 import numpy as np
 import pytest
 
+from learners.next_latent import LatentDynamics
+from models.heads import Classifier, DiscriminatorHead
+from models.multi_token import SequentialHead
+from models.parameters import init_module
 from models.transformer import init_params
 from tests.models import tiny
 
@@ -79,3 +83,16 @@ def test_gpt2_divides_the_initial_outputs_into_the_residual_stream_by_the_root_o
             assert_std(array, 0.05 / np.sqrt(6) if path in residual_outputs else 0.05)
         else:
             assert (array == (1 if path.endswith("scale") else 0)).all(), path
+
+
+@pytest.mark.parametrize(
+    ("module", "sizes"), [(Classifier, (64,)), (DiscriminatorHead, ()), (SequentialHead, ()), (LatentDynamics, ())]
+)
+def test_heads_are_drawn_from_the_distribution_of_the_model(module, sizes):
+    shape = dict(architecture="encoder_only", norm="layer", use_bias=True, mlp="gelu")
+    config = tiny.config(**SIZES, **shape, initializer="normal", initializer_range=0.05)
+    for path, array in tiny.by_path(init_module(module, config, *sizes, key=jax.random.key(0))).items():
+        if path.endswith("kernel"):
+            assert_std(np.asarray(array), 0.05)
+        else:
+            assert (array == path.endswith("scale")).all(), path

@@ -33,6 +33,15 @@ def test_norms_of_one_vector(dtype):
     np.testing.assert_allclose(np.float32(centered), [[-1, 1]], rtol=1e-5)
 
 
+@pytest.mark.parametrize(("norm", "platform"), [("rms", "cpu"), ("layer", "cpu"), ("layer", "hopper")])
+def test_the_epsilon_of_the_config_is_added_to_the_mean_square(norm, platform):
+    # (3/4)^2 + 7/16 is 1. LayerNorm subtracts the mean of (0, 3/2) before.
+    x = jnp.asarray({"rms": [[0.75, 0.75]], "layer": [[0.0, 1.5]]}[norm])
+    with placed(platform=platform):
+        y = Norm(tiny.config(d_model=2, norm=norm, norm_epsilon=7 / 16), rngs=nnx.Rngs(0))(x)
+    np.testing.assert_allclose(np.abs(y), [[0.75, 0.75]], rtol=1e-6)
+
+
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_the_layer_norm_of_gpus_has_the_same_values_and_gradients(use_bias):
     x, weights = (jax.random.normal(jax.random.key(seed), (3, 5, 8)) for seed in (0, 1))

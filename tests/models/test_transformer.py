@@ -72,6 +72,13 @@ def test_logits_of_hidden_equal_the_call_for_any_positions():
     np.testing.assert_allclose(bind(config, params).logits(hidden[0, 1]), logits[0, 1], atol=1e-5)
 
 
+def test_scaled_logits_are_divided_by_the_root_of_the_width_of_the_table():
+    shape = dict(architecture="encoder_only", prediction_head="bert", tie_embeddings=True, embedding_size=4)
+    scaled, plain = (tiny.config(**shape, scale_logits=value) for value in (True, False))
+    params = tiny.params(scaled)
+    np.testing.assert_allclose(tiny.run(scaled, params, ENCODER), tiny.run(plain, params, ENCODER) / 2, atol=1e-6)
+
+
 def count_equations(jaxpr):
     inner = [leaf for eqn in jaxpr.eqns for leaf in jax.tree.leaves(list(eqn.params.values()), is_leaf=is_jaxpr)]
     return len(jaxpr.eqns) + sum(count_equations(getattr(leaf, "jaxpr", leaf)) for leaf in inner if is_jaxpr(leaf))

@@ -112,7 +112,10 @@ def test_all_orders_are_equally_likely_and_the_share_of_texts_is_shuffled():
     _, counts = np.unique(found, axis=0, return_counts=True)
     assert len(counts) == 24 and ((counts - 500) ** 2 / 500).sum() < 60
     some = AnyOrder(shuffled_share=0.3).places(np.full(4000, 30), random_keys(4000), 40)
-    assert abs((some != np.arange(40)).any(axis=1).mean() - 0.3) < 4 * np.sqrt(0.21 / 4000)
+    is_shuffled = (some != np.arange(40)).any(axis=1)
+    assert abs(is_shuffled.mean() - 0.3) < 4 * np.sqrt(0.21 / 4000)
+    turns = (some[is_shuffled] == 0).argmax(axis=1)  # of the first token, uniform whatever has chosen the text
+    assert abs(turns.mean() - 14.5) < 4 * 8.66 / np.sqrt(len(turns))
     assert (some[:, 30:] == np.arange(30, 40)).all()
 
 

@@ -151,6 +151,12 @@ def test_token_masking_and_deletion_hide_three_tokens_in_ten():
         assert kept == sorted(set(kept)) and set(kept) <= set(text.tolist())
 
 
+def test_random_tokens_in_place_of_masks_differ_and_are_all_ordinary_tokens():
+    masks = variant("token_masking", mask_random=1.0)._masks(random_keys(2000), 4, VOCAB)
+    assert np.unique(masks).tolist() == list(range(VOCAB.content_start, VOCAB.content_end))
+    assert (masks[:, 1:] == masks[:, :1]).mean() < 0.01
+
+
 def test_the_number_of_masks_is_rounded_up():
     # float32, as in fairseq: 0.3 * 50 is 15.000001.
     for length, masked in ((1, 1), (3, 1), (4, 2), (10, 3), (11, 4), (50, 16)):

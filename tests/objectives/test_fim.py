@@ -51,6 +51,14 @@ def test_fim_rate_of_the_documents_are_reordered_and_spm_rate_of_these_as_spm():
     assert (targets.tokens[~reordered][:, :length] == np.arange(10, 10 + length)).all()
 
 
+def test_cuts_do_not_follow_from_the_draw_that_chooses_the_document():
+    tokens = fim_targets(FIM(0.5, 0.0, 1), np.arange(10, 60), 6000).tokens
+    tokens = tokens[tokens[:, 0] == PRE]
+    prefix = (tokens == SUF).argmax(axis=1) - 1
+    suffix = (tokens == MID).argmax(axis=1) - prefix - 2
+    assert abs((prefix - suffix).mean()) < 4 * (prefix - suffix).std() / np.sqrt(len(tokens))  # of the same law
+
+
 def test_both_cuts_are_uniform_over_the_places_between_tokens():
     """The cuts of a text of two tokens are the smaller and the greater of two independent draws from 0, 1, 2."""
     targets = fim_targets(FIM(1.0, 0.0, 1), [10, 11], 9000)

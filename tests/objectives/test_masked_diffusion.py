@@ -14,10 +14,11 @@ from experiment.experiment import make_experiment
 from objectives import MaskedDiffusion, ResponseDiffusion, denoisers_of
 from objectives.objective import RowShape
 from run.compiled_run import make_run
+from run.corpus import open_corpora
 from run.evaluation import evaluate
 from tests.learners.row_learners import params_of
 from tests.objectives.helpers import make_collator, random_keys, vocab
-from tests.table import reads_corpus, small_config
+from tests.table import reads_corpus, small_config, small_experiment
 
 VOCAB = vocab()
 DIFFUSION = MaskedDiffusion(alignment="same")
@@ -222,6 +223,14 @@ def test_rates_by_hand():
     for outside in (0.0, 1.1):
         with pytest.raises(ValueError, match=r"times of masked diffusion must be in \(0, 1\], not from"):
             BERNOULLI["linear"].rates(np.array([outside]))
+
+
+def test_the_quantiles_of_packed_rows_are_spread_over_all_examples_of_a_batch(corpus):
+    fields = reads_corpus("masked_diffusion", corpus) | {"data__examples_per_row": 2}
+    experiment = small_experiment("masked_diffusion", "encoder_only", **fields)
+    documents = open_corpora(experiment, show_progress=False).train_documents
+    windows = experiment.batches(documents, transform=lambda windows, num_rows: windows)[0]
+    np.testing.assert_allclose(np.diff(np.sort(windows.quantiles)), np.full(15, 1 / 16))
 
 
 def test_quantiles_of_a_batch_spread_the_counts():

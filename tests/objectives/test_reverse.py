@@ -119,6 +119,15 @@ def test_segments_are_runs_of_the_text_whose_lengths_are_uniform():
     np.testing.assert_allclose(shares, [0, 0.25, 0.25, 0.25, 0.25], atol=0.015)
 
 
+def test_the_first_segment_does_not_follow_from_the_draw_that_chooses_the_document():
+    objective = Reverse(reverse_share=0.5, unit="segment", max_segment_length=4)
+    tokens = np.broadcast_to(np.arange(10, 30, dtype=np.int32), (4000, 20))
+    found = objective.corrupt(tokens, np.full(4000, 20), random_keys(4000), VOCAB).targets.tokens
+    found = found[found[:, 0] != 10]
+    first = 20 - (found == 10).argmax(axis=1)  # tokens of the segment of the text's first token, the last of the row
+    assert first.mean() == pytest.approx(2.5, abs=4 * 1.12 / np.sqrt(len(found)))
+
+
 def test_the_share_of_reversed_documents():
     objective = Reverse(reverse_share=0.3, unit="token", max_segment_length=1)
     tokens = np.broadcast_to(np.arange(10, 20, dtype=np.int32), (4000, 10))

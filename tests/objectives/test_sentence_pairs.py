@@ -84,6 +84,17 @@ def test_both_texts_are_cut_at_the_same_kind_of_end():
         assert pairs(NSP, text, "x. y\nzz") == about(expected)
 
 
+def test_a_long_b_is_shortened_by_up_to_an_eighth():
+    text = "a\n" * 40 + "b" * 160
+    examples = corrupt(make_objective(NSP, **UNMASKED), text, text.upper())
+    is_b = (examples.token_types == 1) & (np.arange(examples.token_types.shape[1]) < examples.inputs.lengths[:, None])
+    has_pair = examples.labels >= 0
+    second = is_b[has_pair].sum(axis=1) - 1  # without [SEP]
+    whole = len(text) - (examples.inputs.lengths[has_pair] - second - 3)  # 3 special tokens, and A
+    shares = 1 - second / whole
+    assert shares.min() == 0 and 0.12 < shares.max() <= 1 / 8
+
+
 @pytest.mark.parametrize(("text", "other"), [("abcdef", "x\nyz"), ("a\nbc", "xyz"), ("a", "x\nyz"), ("a\nb", "x. y")])
 def test_windows_without_the_same_end_have_no_pair(text, other):
     assert pairs(NSP, text, other) == {(text, "", -1): pytest.approx(1)}

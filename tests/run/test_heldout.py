@@ -75,11 +75,11 @@ class Heldout:
         return scored(groups, denoiser_ids, documents)
 
 
-def document_sums(groups, heldout=None, byte_metric=""):
-    """Sums of a tokenizer that adds no bytes to a text, of documents whose tokens spell all bytes."""
-    tokenizer = SimpleNamespace(dummy_bytes=0)
+def document_sums(groups, heldout=None, byte_metric="", dummy_bytes=0, in_text=np.ones_like):
+    """Sums of documents whose tokens spell all bytes; by default of a tokenizer that adds no bytes to a text."""
+    tokenizer = SimpleNamespace(dummy_bytes=dummy_bytes)
     experiment = SimpleNamespace(metric_groups=groups, byte_metric=byte_metric, tokenizer=tokenizer)
-    documents = SimpleNamespace(bytes_covered=lambda: 1.0, in_text=lambda documents: np.ones(len(documents)))
+    documents = SimpleNamespace(bytes_covered=lambda: 1.0, in_text=in_text)
     return DocumentSums(experiment, heldout or Heldout(), documents)
 
 
@@ -116,6 +116,16 @@ def test_the_standard_error_of_bits_per_byte_is_that_of_their_ratio():
     metrics = sums.metrics({})
     for name in ("", "_stderr"):
         assert metrics[f"bits_per_byte{name}"] == pytest.approx(metrics[f"loss{name}"] / 2 / math.log(2))
+
+
+def test_bytes_that_the_tokenizer_adds_do_not_count():
+    """A space before each text; half of what the tokens of document 9 spell else. Ten bytes of each example remain."""
+    in_text = lambda documents: np.where(documents == 9, 0.5, 1.0)  # noqa: E731
+    sums = document_sums({"a": (0,), "b": (1,)}, byte_metric="bits_per_byte", dummy_bytes=1, in_text=in_text)
+    for n, num_bytes in enumerate([[11, 99, 21, 11], [21, 99, 99, 21]]):
+        by_group = {f"{name}_sum_by_group": np.ones(4) for name in ("loss", "weight")}
+        sums.add(n, by_group | {"bytes_sum_by_group": np.array(num_bytes)})
+    assert sums.metrics({})["bits_per_byte"] == pytest.approx(1 / 10 / math.log(2))
 
 
 def standard_error(loss, weight, documents, shared=()):

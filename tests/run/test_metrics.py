@@ -99,6 +99,19 @@ def test_totals_by_hand():
     assert one.shares() == {}
 
 
+def test_passes_over_a_corpus_are_those_of_all_its_denoisers():
+    """Both denoisers read corpus x, b with the EOS of its documents, and a reads corpus y."""
+    counts = WindowCounts(
+        examples=np.array([2, 3, 5]), raw_tokens=np.array([100, 220, 30]), windows=np.array([2, 3, 5])
+    )
+    corpora = {"corpora": {"x": (0, 1), "y": (2,)}, "epoch_tokens": [100, 110, 60]}
+    totals = Totals({"a": (0, 2), "b": (1,)}, 1.0, lambda first, count: counts, **corpora)
+    totals.add(step(1), 1.0)
+    shares = totals.shares()
+    assert [shares[f"{name}/x"] for name in ("epochs", "raw_tokens", "window_share")] == [1 + 2, 320, 0.5]
+    assert [shares[f"{name}/y"] for name in ("epochs", "raw_tokens", "window_share")] == [0.5, 30, 0.5]
+
+
 @pytest.mark.parametrize("saved_after", [None, 1])
 def test_a_line_of_two_steps_by_hand(saved_after):
     totals, steps = totals_of(), [

@@ -80,9 +80,12 @@ def test_a_stub_model_with_constant_logits(ul2, monkeypatch):
         _, metrics = step_of(ul2, optax.sgd(1.0), accumulation)(state, batch)
         assert float(metrics["loss_sum"] / metrics["weight_sum"]) == pytest.approx(expected, rel=1e-5)
         assert float(metrics["correct_sum"]) == fives
-    sums = make_eval_step(ul2.learner, bytes_of_token=None, unk=5)(state.params, batch)
+    sums = make_eval_step(ul2.learner, bytes_of_token=jnp.ones(size, jnp.int32), unk=5)(state.params, batch)
     assert float(sums["loss_sum"] / sums["weight_sum"]) == pytest.approx(expected, rel=1e-5)
     assert tuple(map(float, sums["ratios"]["unknown_fraction"])) == (fives, weights.sum())
+    # Positions without text count none: of a process without rows all ids are 0, which is some token of the vocabulary.
+    is_text = np.asarray(batch["decoder_segment_ids"]) > 0
+    assert int(sums["bytes_sum_by_group"].sum()) == is_text.sum() < is_text.size
 
 
 def test_updates_that_are_not_finite_are_skipped_and_counted(ul2):
@@ -100,7 +103,7 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(ul2):
     assert int(state.step) == 3 and int(state.opt_state[0].count) == 1
 
 
-def test_dropout_differs_between_steps_and_microbatches():
+def test_dropout_differs_between_steps_microbatches_and_seeds():
     """Rows a a b b are the microbatches a b and a b, of which one has scored tokens."""
     experiment = small_experiment("clm", "decoder_only", model__dropout_rate=0.3)
     optimizer = optax.sgd(0.0)
@@ -114,6 +117,8 @@ def test_dropout_differs_between_steps_and_microbatches():
 
     (after, first), (_, second) = loss_of(0, state), loss_of(1, state)
     assert first == loss_of(0, state)[1] != loss_of(0, after)[1]
+    other_seed = jax.jit(make_train_step(experiment.learner, optimizer, grad_accum_steps=2, seed=1))
+    assert float(other_seed(state, batch)[1]["loss_sum"]) != float(step(state, batch)[1]["loss_sum"])
     assert first != pytest.approx(second, rel=1e-6)
 
 

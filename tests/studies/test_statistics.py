@@ -99,6 +99,13 @@ def test_equal_spreads_are_pooled():
     assert found["b", "a"].test.startswith("Dunnett")
 
 
+@pytest.mark.parametrize(("ratio", "test"), [(1.2, "Dunnett"), (1.6, "Welch")])
+def test_spreads_are_pooled_where_bartletts_p_is_above_70_percent(ratio, test):
+    # The p is 0.82 and 0.56.
+    found = compare_each("a", {"a": seeds(0.0, 1.0, 2.0), "b": seeds(0.0, ratio, 2 * ratio)})
+    assert found["b", "a"].test.startswith(test)
+
+
 @pytest.mark.slow
 def test_spreads_that_bartletts_test_does_not_find_are_not_pooled():
     """A variance of ten times the others': pooled, more than one study in twenty without a difference has a verdict."""
@@ -158,6 +165,9 @@ def test_comparisons_without_a_test_count_in_the_correction():
     found = compare_each("base", values | {"b": {9: 1.0}})
     assert found["a", "base"].p == alone and found["b", "base"].corrected is None
     assert 1.5 * alone < found["a", "base"].corrected < 2 * alone
+    # And with Holm's correction, where the variances differ.
+    found = compare_each("base", values | {"a": seeds(103.1, 134.2, 165.1), "b": {9: 1.0}})["a", "base"]
+    assert found.test == "Welch, Holm" and found.corrected == 2 * found.p < 0.1
 
 
 def test_pairs_without_the_baseline_are_a_family_of_their_own():
@@ -171,6 +181,8 @@ def test_pairs_without_the_baseline_are_a_family_of_their_own():
         assert (one.mean, one.low, one.high) == (-other.mean, -other.high, -other.low)
         assert one.corrected == other.corrected and one.sign == -other.sign
     assert len(found) == 10
+    one = compare_each("a", values, [("c", "b")])["c", "b"]  # of two tests each must be beyond a greater t
+    assert one.p == found["c", "b"].p and one.detectable < found["c", "b"].detectable
 
 
 @pytest.mark.parametrize("scale", [1, 30])  # pooled, and Welch
@@ -215,6 +227,7 @@ def test_success_rates_by_hand():
         ((1.0, 1.4), 1.3, True),  # two seeds have no test
         ((1.0, 1.1, 1.2), {0: 1.4, 1: 1.5, 2: 1.6}, True),
         ((1.0, 1.1, 1.2), {0: 1.1, 1: 1.2, 2: 1.3}, False),  # t = 1.2, of 4 degrees of freedom
+        ((1.0, 1.1, 1.2), {0: 1.15, 1: 1.25, 2: 1.35}, False),  # 1.8 of 2.1; as a number the floor would have 2.6
     ],
 )
 def test_better_than_a_floor(values, floor, is_better):

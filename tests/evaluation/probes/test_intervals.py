@@ -64,7 +64,7 @@ def test_standard_errors_by_hand():
     assert ratio_stderr(np.array([1.0, 5.0]), np.array([2.0, 6.0])) == pytest.approx(math.sqrt(2 * (0.25 + 0.25)) / 8)
     assert ratio_stderr(np.array([1.0]), np.array([2.0])) is None
     assert ratio_stderr(np.array([1.0, 3.0]), np.array([2.0, 6.0])) is None, "equal ratios"
-    values, strata = np.array([0.0, 1.0, 1.0, 1.0]), np.array([0, 0, 1, 1])
-    assert mean_stderr(values, 0 * strata) == pytest.approx(math.sqrt(4 * 0.25) / 4)
+    values, strata = np.array([0.0, 1.0, 3.0, 3.0]), np.array([0, 0, 1, 1])
+    assert mean_stderr(values, 0 * strata) == pytest.approx(math.sqrt(4 * 2.25) / 4)
     assert mean_stderr(values, strata) == pytest.approx(math.sqrt(2 * 0.5) / 4), "the second group has no spread"
     assert mean_stderr(values[:3], strata[:3]) is None, "a group of one pair"

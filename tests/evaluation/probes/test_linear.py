@@ -10,9 +10,9 @@ import pytest
 from configs.studies.base import probe
 from contract.errors import ConfigError
 from evaluation.probes.command import answer, check_probe
-from evaluation.probes.linear import Linear, _draw, _predict, pooled_states
+from evaluation.probes.linear import Linear, _accuracies, _draw, _predict, pooled_states
 from experiment.experiment import make_experiment
-from models.transformer import bind
+from models.transformer import bind, init_params
 from run.restore import reading_mesh, transformer_alone
 from studies.measures import Trained, make_measure
 from tests.table import small_config
@@ -28,12 +28,12 @@ STACKS = {
 
 @pytest.fixture(scope="module")
 def runs():
-    """Name of STACKS -> an experiment, random parameters of its learner and a mesh."""
+    """Name of STACKS, or of a config on a decoder -> an experiment, random parameters of its learner and a mesh."""
     found = {}
 
     def run(name):
         if name not in found:
-            experiment = make_experiment(small_config(*STACKS[name]))
+            experiment = make_experiment(small_config(*STACKS.get(name, (name, "decoder_only"))))
             rng = np.random.default_rng(0)
             shapes = experiment.params_shapes
             params = jax.tree.map(lambda s: jax.numpy.asarray(rng.normal(0, 0.3, s.shape).astype(s.dtype)), shapes)
@@ -76,6 +76,16 @@ def test_the_state_of_a_text_is_that_of_its_row_alone(runs, name):
         np.testing.assert_allclose(found, expected[pooling], rtol=2e-4, atol=2e-5, err_msg=pooling)
 
 
+def test_a_decoder_reads_the_mode_token_before_the_text(runs):
+    experiment, params, mesh = runs("ul2")
+    vocab, text = experiment.vocab, experiment.tokenizer.encode("a short text")
+    experiment, params = transformer_alone(experiment, params)
+    fields = row(experiment, [vocab.decoder_start, vocab.mode("[S]")], text, [])
+    expected = np.asarray(bind(experiment.model, params).hidden(fields))[0].mean(axis=0)
+    found = pooled_states(experiment, params, mesh, [text], mode="[S]")
+    np.testing.assert_allclose(found[0], expected, rtol=2e-4, atol=2e-5)
+
+
 def write(path, texts_and_labels):
     path.write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in texts_and_labels))
     return str(path)
@@ -111,6 +121,27 @@ def test_separable_classes_are_read_and_the_standard_error_is_over_texts(runs, f
     assert every["floors"] == floors
     assert "draws_sd" not in every and "draws_sd" in found["labels"]["10"]
     assert found["labels"]["10"]["accuracy"] > 0.7
+
+
+def test_the_error_of_a_gain_is_that_of_the_difference_at_each_text():
+    # One text of eight differs: the variance is 1/8, and that of the mean 1/64.
+    is_right = np.array([[[1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0, 0, 0]]], bool)
+    found = _accuracies(is_right, 0.5)
+    assert (found["gain"], found["gain_stderr"]) == pytest.approx((1 / 8, 1 / 8))
+    two = np.concatenate([is_right, ~is_right & (np.arange(8) == 7)])  # of accuracies 1/2 and 1/8
+    assert _accuracies(two, 0.5)["draws_sd"] == pytest.approx(3 / 8 / np.sqrt(2))
+
+
+def test_the_random_transformer_has_the_seed_of_the_run(runs, files, monkeypatch):
+    """So that the floors of a study's runs are a sample, as the runs are."""
+    experiment, params, mesh = runs("mlm")
+    keys = []
+    monkeypatch.setattr(
+        "evaluation.probes.linear.init_params", lambda model, key: keys.append(key) or init_params(model, key)
+    )
+    linear = Linear(path=files[0], test=files[1], labels=("10",), draws=1)
+    answer(linear, dataclasses.replace(experiment, seed=7), params, None, mesh)
+    assert keys == [jax.random.key(7)]
 
 
 @pytest.mark.parametrize("sizes, count", [((20, 20), 39), ((5, 9, 30), 7), ((98, 2), 4), ((2, 2, 2, 2, 2, 90), 12)])

@@ -1,11 +1,15 @@
 """Files of minimal pairs: what is read, which pairs a limit leaves, and lines that are not pairs."""
 
 import json
+import types
 
+import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from evaluation.probes.minimal_pairs import Pair, read_lines, read_pairs
+from evaluation.probes.minimal_pairs import MinimalPairs, Pair, read_lines, read_pairs
+from evaluation.scorer import TextScores
+from tests.table import small_experiment
 
 PAIR = {"good": "a b", "bad": "b a"}
 
@@ -21,6 +25,23 @@ def test_groups_are_optional_and_may_have_another_key(tmp_path):
     assert [pair.group for pair in read_pairs(path, None)] == ["", "x", ""]
     path = write(tmp_path / "pairs.jsonl", [PAIR | {"kind": "y"}])
     assert read_pairs(path, "kind") == [Pair("a b", "b a", "y")]
+
+
+def test_a_sentence_has_the_sum_of_its_tokens_unknown_ones_too_and_a_tie_is_one_half(tmp_path, monkeypatch):
+    """Nats of four pairs: 3 of two tokens and 4 of four, 1 + 5 and 4, two equal sentences, and two equal sums."""
+    scores = TextScores(
+        nats=np.array([3.0, 4.0, 1.0, 4.0, 2.0, 2.0 + 1e-7, 7.0, 7.0]),
+        tokens=np.array([2, 4, 2, 2, 3, 3, 4, 4]),
+        bytes=np.full(8, 9),
+        unknown_nats=np.array([0.0, 0.0, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+        unknown_tokens=np.array([0, 0, 1, 0, 0, 0, 0, 0]),
+        is_exact=np.zeros(8, bool),
+    )
+    monkeypatch.setattr("evaluation.probes.minimal_pairs.score_texts", lambda *_, **__: scores)
+    path = write(tmp_path / "pairs.jsonl", [PAIR, PAIR, {"good": "a b", "bad": "a b"}, PAIR])
+    model = types.SimpleNamespace(experiment=small_experiment("clm", "decoder_only"))
+    found = MinimalPairs(path=path).measure(model, None)["log_likelihood"]
+    assert found["accuracy"] == (1 + 0 + 1 / 2 + 1 / 2) / 4 and found["ties"] == 2
 
 
 INVALID = {

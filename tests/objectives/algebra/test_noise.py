@@ -92,6 +92,27 @@ def spans_of(mask):
     return np.split(lengths, np.cumsum(starts.sum(axis=1))[:-1])
 
 
+def test_a_roll_makes_every_position_equally_likely_to_be_noise():
+    # One noise token of four.
+    counts = masks("composition", 0.25, 1.0, [4] * 4000, roll=True).sum(axis=0)
+    assert counts.sum() == 4000 and np.abs(counts - 1000).max() < 5 * np.sqrt(1000)
+
+
+def test_a_roll_does_not_follow_from_the_spans_that_it_rotates():
+    plain, rolled = (masks("composition", 0.5, 4.0, [32] * 4000, roll=roll) for roll in (False, True))
+    offsets = np.argmax([(np.roll(plain, offset, axis=1) == rolled).all(axis=1) for offset in range(32)], axis=0)
+    first = np.stack(spans_of(plain))[:, 0]
+    assert abs(np.corrcoef(offsets, first)[0, 1]) < 4 / np.sqrt(4000)
+
+
+def test_spans_and_the_gaps_before_them_have_independent_lengths():
+    mask = masks("composition", 0.5, 4.0, [32] * 4000)
+    spans, gaps = (np.stack(spans_of(tokens)) for tokens in (mask, ~mask))
+    assert spans.shape == gaps.shape == (4000, 4)  # of 16 tokens each
+    for k in range(4):
+        assert abs(np.corrcoef(spans[:, k], gaps[:, k])[0, 1]) < 4 / np.sqrt(4000)
+
+
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("mean", [1.0, 1.2, 2.0, 2.5, 3.0, 3.8, 8.0, 64.0])
 def test_probabilities_sum_to_1_and_have_the_mean(distribution, mean):
