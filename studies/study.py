@@ -26,7 +26,6 @@ _SET_BY_STUDY = {
     "seed": "the study's seeds set it",
     "train.steps": "every run has the study's budget",
     "train.epochs": "every run has the study's budget",
-    "train.init_from": "a variant's start sets it",
     "data.heldout": "the runs of a sweep are measured on the validation text and all others on the test text",
 }
 
