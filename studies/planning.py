@@ -89,7 +89,9 @@ def _plan_variant(
     if variant.start is not None:
         start_overrides = {**study.overrides, **variant.start.overrides, **overrides}
         budget = dataclasses.replace(study.budget, amount=study.budget.amount * variant.start.share)
-        start, *of_start = _budgeted(variant.start.config, same, start_overrides, budget, study.seeds, f"{where}, start")
+        start, *of_start = _budgeted(
+            variant.start.config, same, start_overrides, budget, study.seeds, f"{where}, start"
+        )
         share -= variant.start.share
         same |= {"train.init_from": start.fields["train"]["init_from"]}  # of the run, a job sets the start's folder
     budget = dataclasses.replace(study.budget, amount=study.budget.amount * share)

@@ -40,7 +40,7 @@ CODE = {
     "plan": 647,
     "run": 1_365,
     "show": 995,
-    "studies": 3_231,
+    "studies": 3_247,
     "train": 1_045,
     "workdir": 864,
 }
