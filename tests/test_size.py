@@ -30,7 +30,7 @@ CODE = {
     "contract": 421,
     "data": 4_636,
     "evaluation": 1_912,
-    "experiment": 1_099,
+    "experiment": 1_104,
     "files": 331,
     "generate": 1_014,
     "huggingface": 1_994,
