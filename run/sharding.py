@@ -206,11 +206,7 @@ def _spec(name: str, shape: tuple[int, ...], mesh: Mesh | AbstractMesh) -> P:
         return P()
     spec = next((spec for pattern, spec in RULES if re.search(f"(?:{pattern})$", name)), None)
     if spec is None:
-        raise ConfigError(
-            f"the parameter {name}, shape {list(shape)}, has no rule of how devices share it: add a row to RULES in "
-            "run/sharding.py, or in the file of your learner: "
-            f"run.sharding.RULES.append(({name.removeprefix('params/')!r}, jax.sharding.PartitionSpec()))"
-        )
+        raise ConfigError(f"{name}, shape {list(shape)}, has no row in run.sharding.RULES: docs/adding_a_learner.md")
     if len(spec) > len(shape):
         raise ValueError(f"{name} has shape {list(shape)}, but its rule in run/sharding.py is {spec}")
     for dimension, axis in enumerate(spec):
