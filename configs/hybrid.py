@@ -13,7 +13,8 @@ A masked row has 15% of the scored tokens of a causal row, each with 1/0.15 of t
 of the rows are those of the loss, as in the authors' code, which averages the rows of each kind. With another mask_rate
 set --config.objective.denoisers.mntp.loss_weight to 1/mask_rate. Deviations from that code: objectives/mntp.py; all
 hidden tokens are masks, where it shows a tenth as random tokens and keeps another tenth; a mask rate that falls from
-30% to 15% is a schedule (docs/objectives.md).
+30% to 15% is a schedule of the denoiser (docs/objectives.md), and with a constant loss_weight the masked rows' share of
+the loss falls with it.
 """
 
 from ml_collections import ConfigDict

@@ -207,6 +207,11 @@ def _make_mixture(fields: Mapping[str, Any], field: str) -> Mixture:
     if "schedule" in fields and schedule not in ("constant", "linear"):
         values = {"mix_by": "example", "schedule": schedule}  # an error of begin_step would not name the cause
     mixture = from_mapping(LinearMixtureFields if is_linear else MixtureFields, values, field)
+    if is_linear and not any("final_weight" in row for row in table.values() if isinstance(row, Mapping)):
+        raise ConfigError(
+            f"{field}.schedule='linear' changes weights, and no denoiser has a final_weight: add one to each, or set "
+            "schedule, begin_step and end_step in the denoiser whose other fields change"
+        )
     rows = {name: _make_row(row, f"{field}.denoisers.{name}", is_linear) for name, row in table.items()}
     return Mixture(rows, mixture.mix_by, *((mixture.begin_step, mixture.end_step) if is_linear else ()))
 

@@ -2,7 +2,8 @@
 
 Writes config.json, safetensors, the tokenizer, generation_config.json and a model card, README.md. The parameters are
 the averaged ones if the run averages (train.ema_decay). ELECTRA has two folders, generator and discriminator;
---discriminator_only writes the latter alone. See docs/huggingface.md.
+--discriminator_only writes the latter alone. --causal writes the decoder of configs/hybrid.py, which reads texts from
+the left or in both directions, as one that reads from the left. See docs/huggingface.md.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ from huggingface.folder import WeightsDtype, write_weights
 from huggingface.importing import KEPT_OPTIONS
 from models.parameters import Params
 from objectives import Denoiser
-from objectives.prompting import FillMasks
+from objectives.prompting import Continue, FillMasks
 from run.corpus import describe_corpus
 from run.restore import load_experiment, load_params, reading_mesh
 from workdir.workdir import Workdir
@@ -49,6 +50,9 @@ _DISCRIMINATOR_ONLY = flags.DEFINE_bool(
     "Leave out ELECTRA's generator, which transformers has with the exact GELU only.",
     _FLAGS,
 )
+_CAUSAL = flags.DEFINE_bool(
+    "causal", False, "Write a decoder that also reads in both directions as a causal one, for the rows of CLM.", _FLAGS
+)
 
 AroundText = tuple[tuple[int, ...], tuple[int, ...]]  # ids before and after a text
 # By the end of the name of a class of transformers: the class that loads it.
@@ -67,7 +71,8 @@ def main() -> None:
     parse_flags(_FLAGS, __doc__)
     workdir = Workdir(_WORKDIR.value)
     experiment = load_experiment(workdir)
-    exporter = Exporter(workdir, experiment, _DTYPE.value, _LANGUAGE_MODEL_ONLY.value, _DISCRIMINATOR_ONLY.value)
+    parts = _LANGUAGE_MODEL_ONLY.value, _DISCRIMINATOR_ONLY.value, _CAUSAL.value
+    exporter = Exporter(workdir, experiment, _DTYPE.value, *parts)
     exporter.folders(experiment.params_shapes)  # raises before anything slow runs
     check_new_folder(_OUT.value, "--out")
     params, step = load_params(experiment, workdir, _STEP.value, mesh=reading_mesh(experiment))
@@ -86,6 +91,7 @@ class Exporter:
       dtype: of the tensors.
       language_model_only: leave out the parameters of the learner that are not the language model's.
       discriminator_only: leave out ELECTRA's generator.
+      causal: write a decoder of which some rows are read in both directions as one that reads all from the left.
     """
 
     workdir: Workdir
@@ -93,6 +99,7 @@ class Exporter:
     dtype: WeightsDtype
     language_model_only: bool = False
     discriminator_only: bool = False
+    causal: bool = False
 
     def folders(self, params: Params) -> dict[str, Folder]:
         """Returns what each folder is written from, by the name of the part; "" for a run with one model.
@@ -100,9 +107,14 @@ class Exporter:
         params: the run's, or their shapes. Raises ConfigError if no class of `transformers` can hold the run's model,
         or if the class has no place for some of the parameters.
         """
-        for denoiser in self.experiment.denoisers:
-            _check_rows(denoiser, self.experiment)
-        folders = folders_of(self.experiment.learner, params)
+        learner = self.experiment.learner
+        if self.causal:
+            _check_causal(self.experiment)
+            learner = dataclasses.replace(learner, model=dataclasses.replace(learner.model, has_prefix=False))
+        else:
+            for denoiser in self.experiment.denoisers:
+                _check_rows(denoiser, self.experiment)
+        folders = folders_of(learner, params)
         carried = {module for folder in folders.values() for module in folder.params}
         if "generator" in folders:  # whose parameters are in a folder of their own, or not exported
             carried.add("generator")
@@ -191,6 +203,8 @@ class Exporter:
             lines = self.workdir.metrics("eval") if self.workdir.has_metrics else []
             at_step = [line for line in lines if line["step"] == step and line.get("loss") is not None]
             rows["held-out loss"] = _loss_text(at_step[-1]) if at_step else "not evaluated at this step"
+        if self.causal:
+            rows["attention"] = "causal; the run read other rows in both directions"
         if self.language_model_only or self.discriminator_only:
             rows["not in this folder"] = "what the run trained in addition to this model"
         title = f"# {experiment.objective_name} ({experiment.model.architecture.replace('_', '-')})"
@@ -216,6 +230,15 @@ def _loss_text(line: dict[str, Any]) -> str:
     return f"{line['loss']:.4g}" + (f" ± {stderr:.2g}" if stderr is not None else "") + " nats per scored token"
 
 
+def _check_causal(experiment: Experiment) -> None:
+    """Raises ConfigError for a run of which no class of transformers gets more by --causal."""
+    if experiment.model.has_encoder or not experiment.model.has_prefix:
+        raise ConfigError("--causal is for a decoder that reads rows in both directions: remove it")
+    if not any(isinstance(denoiser.objective.prompting, Continue) for denoiser in experiment.denoisers):
+        names = ", ".join(denoiser.name for denoiser in experiment.denoisers)
+        raise ConfigError(f"--causal needs rows that were read from the left in training, as CLM's, and has {names}")
+
+
 def _check_rows(denoiser: Denoiser, experiment: Experiment) -> None:
     """Raises ConfigError for rows of a denoiser that fills in masks as no class of transformers reads them."""
     prompting = denoiser.objective.prompting
@@ -229,7 +252,8 @@ def _check_rows(denoiser: Denoiser, experiment: Experiment) -> None:
     elif prompting.block_length:
         why = "has rows with a second copy of their text"
     if why:
-        raise ConfigError(f"the objective {denoiser.name} {why}, which no class of transformers does: it has no export")
+        remedy = "--causal exports a run with rows of CLM too" if experiment.model.has_decoder else "it has no export"
+        raise ConfigError(f"the objective {denoiser.name} {why}, which no class of transformers does: {remedy}")
 
 
 def around_text(experiment: Experiment) -> AroundText:

@@ -226,7 +226,8 @@ class Family(abc.ABC):
             if value not in allowed:
                 field = "data.bidirectional_inputs" if name == "has_prefix" else f"model.{name}"
                 values = " or ".join(map(repr, allowed))
-                found.append(f"{field}={value!r}: {self.architecture} of transformers has {values}")
+                remedy = ": set it in training" if name == "has_prefix" else ""
+                found.append(f"{field}={value!r}: {self.architecture} of transformers has {values}{remedy}")
         return found
 
     def huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:

@@ -26,8 +26,9 @@ AXES = ("data", "fsdp", "tensor")
 ROW_AXES = ("data", "fsdp")
 
 # (regular expression for the end of a leaf's path, spec); the first match counts. The table covers parameters, Adam's
-# moments, whose paths end in the path of the parameter, and the rest of the optimizer state.
-RULES: tuple[tuple[str, P], ...] = (
+# moments, whose paths end in the path of the parameter, and the rest of the optimizer state. The file of a learner
+# outside this repository appends the rows of its own parameters.
+RULES: list[tuple[str, P]] = [
     # [] or [N]: counters
     (r"(^|/)count", P()),
     # [3]: the coefficients of Muon's polynomial
@@ -69,7 +70,7 @@ RULES: tuple[tuple[str, P], ...] = (
     # [D], [N, D], [N, F], [V], ...: small
     (r"norm/scale", P()),
     (r"/bias", P()),
-)
+]
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -146,8 +147,8 @@ def mesh_shape(config: MeshConfig, count: int) -> tuple[int, ...]:
 def shardings(mesh: Mesh | AbstractMesh, tree: Any) -> Any:
     """Returns a NamedSharding for each leaf of `tree`. Leaves have a shape: arrays or jax.ShapeDtypeStruct.
 
-    Leaves without dimensions are replicated. Raises ValueError for a path that no rule matches, and ConfigError if a
-    dimension is not a multiple of the size of its mesh axis; such an array is never replicated silently.
+    Leaves without dimensions are replicated. Raises ConfigError for a path that no rule matches, and if a dimension is
+    not a multiple of the size of its mesh axis; such an array is never replicated silently.
     """
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: NamedSharding(mesh, _spec(leaf_name(path), tuple(leaf.shape), mesh)), tree
@@ -205,7 +206,7 @@ def _spec(name: str, shape: tuple[int, ...], mesh: Mesh | AbstractMesh) -> P:
         return P()
     spec = next((spec for pattern, spec in RULES if re.search(f"(?:{pattern})$", name)), None)
     if spec is None:
-        raise ValueError(f"no rule for {name}, shape {list(shape)}: add a row to RULES in run/sharding.py")
+        raise ConfigError(f"{name}, shape {list(shape)}, has no row in run.sharding.RULES: docs/adding_a_learner.md")
     if len(spec) > len(shape):
         raise ValueError(f"{name} has shape {list(shape)}, but its rule in run/sharding.py is {spec}")
     for dimension, axis in enumerate(spec):

@@ -14,6 +14,7 @@ from evaluation.cross_evaluate import RUN_FIELDS
 from evaluation.leakage import check_start
 from experiment.experiment import Experiment, make_experiment
 from experiment.outside import code_digests, code_of
+from huggingface.origin import with_origin_fields
 from huggingface.teacher import with_teacher
 from huggingface.vocabulary import VOCABULARY
 from run.corpus import Corpora, open_corpora
@@ -22,6 +23,7 @@ from studies.markdown import large
 from studies.measures import FineTuning, Measure, digests_of, make_measure
 from studies.plan import VALIDATION, Plan, PlannedRun, VariantPlan, with_fields
 from studies.study import Budget, Study, Variant
+from train.init_from import check_init_from
 from workdir.run_config import flatten
 
 BUDGET_TOLERANCE = 0.02  # a run may differ from the budget by this share, because a step cannot be divided
@@ -85,13 +87,17 @@ def _plan_variant(
     same = _same_model(study.same_model) if study.same_model else {}
     start, share, of_start = None, 1.0, ()
     if variant.start is not None:
-        start_overrides = {**same, **study.overrides, **variant.start.overrides, **overrides}
+        start_overrides = {**study.overrides, **variant.start.overrides, **overrides}
         budget = dataclasses.replace(study.budget, amount=study.budget.amount * variant.start.share)
-        start, *of_start = _budgeted(variant.start.config, start_overrides, budget, study.seeds, f"{where}, start")
+        start, *of_start = _budgeted(
+            variant.start.config, same, start_overrides, budget, study.seeds, f"{where}, start"
+        )
         share -= variant.start.share
+        same |= {"train.init_from": start.fields["train"]["init_from"]}  # of the run, a job sets the start's folder
     budget = dataclasses.replace(study.budget, amount=study.budget.amount * share)
-    run_overrides = {**same, **study.overrides, **variant.overrides, **swept, **overrides}
-    main, experiment, corpora = _budgeted(variant.config or study.config, run_overrides, budget, study.seeds, where)
+    run_overrides = {**study.overrides, **variant.overrides, **swept, **overrides}
+    config = variant.config or study.config
+    main, experiment, corpora = _budgeted(config, same, run_overrides, budget, study.seeds, where)
     for field, values in variant.sweep.items():
         if field in overrides:
             raise ConfigError(f"{where}: {field} is swept, so --config.{field} cannot set it: remove the flag")
@@ -108,8 +114,11 @@ def _plan_variant(
     of_sweep = (main, start, fine_tunings.get(first)) if variant.sweep else ()
     validation = [_validation_digest(run, where) for run in of_sweep if run is not None]
     warnings = _warnings(name, main, corpora)
+    first_experiment, first_corpora = of_start or (experiment, corpora)
     with errors_naming(where):
-        warnings += check_start(*(of_start or (experiment, corpora)))
+        warnings += check_start(first_experiment, first_corpora)
+        if first_experiment.train.init_from:
+            check_init_from(first_experiment)
     return VariantPlan(
         name=name,
         start=start,
@@ -149,10 +158,16 @@ def _same_model(config: str) -> dict[str, Any]:
 
 
 def _budgeted(
-    config: str, overrides: Mapping[str, Any], budget: Budget, seeds: int, where: str
+    config: str, same: Mapping[str, Any], overrides: Mapping[str, Any], budget: Budget, seeds: int, where: str
 ) -> tuple[PlannedRun, Experiment, Corpora]:
-    """Returns a run that trains `budget`, its experiment, and its corpora."""
-    fields = with_fields(resolve(config, overrides, where), {"train.epochs": 0.0, "data.heldout": "test"})
+    """Returns a run that trains `budget`, its experiment, and its corpora.
+
+    same: fields of study(same_model=...), which yield to `overrides` and to the model of `train.init_from`.
+    """
+    fields = resolve(config, {**same, **overrides}, where)
+    with errors_naming(where):
+        fields = with_origin_fields(fields, overrides)
+    fields = with_fields(fields, {"train.epochs": 0.0, "data.heldout": "test"})
     warmup = fields["optimizer"]["warmup_steps"]
     # The number of steps is not known before the corpus is open, and does not change which windows a step reads.
     experiment = _experiment(with_fields(fields, {"train.steps": 10**9}), where)

@@ -26,7 +26,6 @@ _SET_BY_STUDY = {
     "seed": "the study's seeds set it",
     "train.steps": "every run has the study's budget",
     "train.epochs": "every run has the study's budget",
-    "train.init_from": "a variant's start sets it",
     "data.heldout": "the runs of a sweep are measured on the validation text and all others on the test text",
 }
 
@@ -132,7 +131,8 @@ def load_study(path: str) -> Study:
         folder = pathlib.Path("configs/studies")
         names = {file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("[!_]*.py")}
         studies = ", ".join(sorted(names - {"base", "common", "english", "gym/common"}))
-        raise ConfigError(f"{where} is not a Python file: name one of configs/studies ({studies}), with .py")
+        fault = "does not exist" if path.endswith(".py") else "is not a Python file"
+        raise ConfigError(f"{where} {fault}: name a file of yours, or one of configs/studies ({studies}), with .py")
     module = execute_file(path, "--study")
     try:
         fields = module.get_study() if hasattr(module, "get_study") else None
@@ -200,7 +200,11 @@ def check_study(study: Study, where: str) -> None:
             message = f"{kind} {name!r} must have lower-case letters, digits and underscores only"
             _refuse(not _NAME.fullmatch(name), where, message)
     count = len(study.variants)
-    _refuse(count < 2, where, f"a study needs two variants or more, and this one has {count}")
+    is_swept = any(variant.sweep for variant in study.variants.values())
+    message = (
+        f"a study needs two variants or more, or a sweep of one, and this one has {count}: add a baseline or a sweep"
+    )
+    _refuse(count < 2 - is_swept, where, message)
     unknown = study.baseline not in study.variants
     _refuse(unknown, where, f"baseline={study.baseline!r} is not a variant: use {', '.join(study.variants)}")
     _check_size(study, where)
@@ -214,7 +218,7 @@ def check_study(study: Study, where: str) -> None:
         _refuse(name in RESERVED, where, message)
         check_overrides({"data.heldout"} & fields.get("overrides", {}).keys(), f"{where}: measure {name}")
         only = fields.get("only") or tuple(study.variants)
-        is_wrong = len(only) == 1 or not {*only} <= study.variants.keys()
+        is_wrong = len(only) < min(count, 2) or not {*only} <= study.variants.keys()
         lacks = "must have two variants of the study or more"
         _refuse(is_wrong, where, f"measure {name}: only={only} {lacks}")
     for name, variant in study.variants.items():

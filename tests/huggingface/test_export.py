@@ -26,6 +26,7 @@ from run.restore import load_experiment, load_params, load_transformer, reading_
 from tests.huggingface.exported_runs import CAUSAL, run_export, shape, text_fields
 from tests.table import small_config
 from tests.train.small_runs import save_random_run
+from workdir.workdir import Workdir
 
 CLASSES = {"t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}
 CLASSES |= dict.fromkeys(("llama", "span_decoder"), "LlamaForCausalLM")
@@ -302,6 +303,22 @@ def test_rows_that_no_class_reads_are_named(name, architecture, overrides, messa
     experiment = make_experiment(small_config(name, architecture, **text_fields(corpus), **overrides))
     with pytest.raises(ConfigError, match=message):
         Exporter(None, experiment, "float32").folders(experiment.params_shapes)
+
+
+def causal_folders(name, corpus, run):
+    experiment = make_experiment(small_config(name, "decoder_only", **text_fields(corpus)))
+    return Exporter(Workdir(run), experiment, "float32", causal=True).folders(experiment.params_shapes)
+
+
+def test_a_hybrid_is_exported_as_the_decoder_of_its_causal_rows(corpus, tmp_path):
+    [folder] = causal_folders("hybrid", corpus, tmp_path).values()
+    assert folder.family.architecture == "LlamaForCausalLM" and not folder.model.has_prefix
+    with pytest.raises(ConfigError, match="--causal is for a decoder that reads rows in both directions: remove it"):
+        causal_folders("clm", corpus, tmp_path)
+    with pytest.raises(
+        ConfigError, match="--causal needs rows that were read from the left in training, as CLM's, and"
+    ):
+        causal_folders("prefix_lm", corpus, tmp_path)
 
 
 def test_the_tokenizer_of_masked_diffusion_adds_nothing_around_a_text(corpus):

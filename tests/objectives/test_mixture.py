@@ -79,7 +79,7 @@ INVALID = {
     ),
     "no final weight": (
         config_of(ROWS, schedule="linear", begin_step=0, end_step=1),
-        "config field objective.denoisers.clm.final_weight is missing",
+        "objective.schedule='linear' changes weights, and no denoiser has a final_weight",
     ),
     "final weights all 0": (scheduled(ROWS, 0.0, 0.0), "objective.denoisers: every final_weight is 0"),
     "end before begin": (

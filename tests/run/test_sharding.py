@@ -112,7 +112,8 @@ def test_projections_are_joined_only_where_no_axis_splits_their_kernels(sizes, j
 
 
 def test_a_parameter_without_a_rule_is_named():
-    with pytest.raises(ValueError, match=r"encoder/adapter/matrix, shape \[3, 4\]"):
+    message = r"encoder/adapter/matrix, shape \[3, 4\], has no row in run.sharding.RULES: docs/adding_a_learner.md"
+    with pytest.raises(ConfigError, match=message):
         shardings(make_mesh(ONE), nested({"encoder/adapter/matrix": jnp.ones((3, 4))}))
 
 

@@ -248,15 +248,21 @@ def test_labelled_texts_that_are_scored_too_are_said(corpus, tmp_path):
     assert StudyFolder(tmp_path / "out").study_file().warnings[-1] == said  # which a board reads
 
 
-def test_a_start_whose_training_text_is_not_known_is_said(corpus, tmp_path):
-    Workdir(tmp_path / "imported").create()
+def imported_run(corpus, tmp_path, **changes):
+    """The folder of a model of SMALL, but for `changes` of its model, whose training text is unknown."""
+    changed = small_study(corpus, overrides=SMALL | on(corpus) | {f"model.{k}": v for k, v in changes.items()})
+    save_random_run(make_plan(changed, {}).variants["slow"].main.fields, str(tmp_path / "imported"))
     Workdir(tmp_path / "imported").write_imported({})
-    config = tmp_path / "started.py"
+    return str(tmp_path / "imported")
+
+
+def test_a_start_whose_training_text_is_not_known_is_said(corpus, tmp_path):
+    folder, config = imported_run(corpus, tmp_path), tmp_path / "started.py"
     config.write_text(
         "from configs import clm\n\ndef get_config():\n    config = clm.get_config()\n"
-        f"    config.train.init_from = '{tmp_path}/imported'\n    return config\n"
+        f"    config.train.init_from = '{folder}'\n    return config\n"
     )
-    note = f"held-out text was not compared with the training text of {tmp_path}/imported, which is unknown"
+    note = f"held-out text was not compared with the training text of {folder}, which is unknown"
     assert make_plan(small_study(corpus, config=str(config)), {}).warnings[-1] == note
     variants = {
         "clm": variant(),
@@ -264,6 +270,20 @@ def test_a_start_whose_training_text_is_not_known_is_said(corpus, tmp_path):
     }
     plan = make_plan(small_study(corpus, variants=variants, baseline="clm", budget=raw_tokens(3840)), {})
     assert note not in plan.variants["clm"].warnings and plan.warnings[-1] == note
+
+
+def test_runs_that_start_from_a_model_have_its_shape_and_its_vocabulary(corpus, tmp_path):
+    folder = imported_run(corpus, tmp_path, d_model=32, d_ff=48)
+    own = {name: value for name, value in SMALL.items() if not name.startswith("model.")}
+    start = own | on(corpus) | {"train.init_from": folder}
+    two_stages = variant({"data.inputs_length": 16}, start=stage("configs/clm.py", 0.5))
+    changes = {"variants": {"one": variant(), "two": two_stages}, "baseline": "one", "budget": raw_tokens(3840)}
+    plan = make_plan(small_study(corpus, same_model="configs/mlm.py", overrides=start, **changes), {})
+    for run in (plan.variants["one"].main, plan.variants["two"].start, plan.variants["two"].main):
+        assert (run.fields["model"]["d_model"], run.fields["model"]["d_ff"]) == (32, 48)
+        assert run.fields["train"]["init_from"] == folder and run.fields["data"]["inputs_length"] in (16, 32)
+    with pytest.raises(ConfigError, match=r"^variant slow: train.init_from=.*: model.d_model=24 must be a multiple"):
+        make_plan(small_study(corpus, overrides=start), {"model.d_model": 24})
 
 
 def test_a_start_that_read_heldout_text_is_refused_with_the_name_of_the_variant(corpus, monkeypatch):

@@ -285,6 +285,13 @@ def test_the_sign_at_each_value_of_a_sweep(tmp_path):
     assert "Whether `good` is better than the baseline depends on the value." in written
 
 
+def test_a_sweep_of_one_variant_is_a_study(tmp_path):
+    fields, losses = dict(variant="base", seed=0, field="optimizer.learning_rate"), {0.1: 1.5, 0.2: 1.25, 0.4: 2.0}
+    sweeps = [Outcome(**fields, value=rate, values={"loss": loss}) for rate, loss in losses.items()]
+    results = make_results({"loss": {"base": VALUES["base"]}}, sweeps=sweeps, sweep={fields["field"]: [*losses]})
+    assert "| 0.2 | 1.25 |" in write_report(results, tmp_path).read_text()
+
+
 def test_a_success_rate_shows_seeds(tmp_path):
     values = {"base": [0.0] * 8, "good": [1.0] * 7 + [0.2]}
     measures = {"rate": success_rate(heldout_loss(config="configs/mlm.py", metric="accuracy", better="higher"), at=0.9)}

@@ -51,7 +51,7 @@ def test_a_study_keeps_what_its_file_says():
     ("changes", "message"),
     [
         ({"baseline": "c"}, r"baseline='c' is not a variant: use a, b"),
-        ({"variants": {"a": variant()}}, "needs two variants or more, and this one has 1"),
+        ({"variants": {"a": variant()}}, "or a sweep of one, and this one has 1: add a baseline or a sweep"),
         ({"variants": {"a": variant(), "B c": variant()}}, "variant 'B c' must have lower-case letters"),
         ({"seeds": 0}, "seeds=0 must be 1 to 1000"),
         ({"budget": raw_tokens(0)}, "the budget, 0.0, must be above 0"),
@@ -123,9 +123,8 @@ def test_an_unknown_field_is_refused_with_the_nearest_name():
 
 
 def test_a_file_that_is_not_a_study_is_refused(tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"--study=nope.py is not a Python file: name one of configs/studies \(.*masking_rate"
-    ):
+    message = r"--study=nope.py does not exist: name a file of yours, or one of configs/studies \(.*masking_rate"
+    with pytest.raises(ConfigError, match=message):
         load_study("nope.py")
     broken = tmp_path / "broken.py"
     broken.write_text("1/0\n")
