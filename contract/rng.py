@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's increment
-_PART = 1 << 18
+_PART = 1 << 18  # numbers of a part in `parts`
 _NARROW = 64  # fewer columns are computed column by column
 _COMPARED = 8  # so many columns are compared pair by pair, in a third of the time of sorting the rows
 _INDEX = np.uint64((1 << 24) - 1)  # the bits of a ticket in `draw` that hold a position: rows of up to 16M positions
@@ -23,7 +23,7 @@ def mix64(x: np.ndarray) -> np.ndarray:
 
     A bijection whose every output bit depends on every input bit.
     """
-    y = x >> np.uint64(30)  # in place from here on, which takes a third less time
+    y = x >> np.uint64(30)  # in place from here on: up to an eighth faster
     y ^= x
     y *= np.uint64(0xBF58476D1CE4E5B9)
     y ^= y >> np.uint64(27)

@@ -234,9 +234,13 @@ def _check_causal(experiment: Experiment) -> None:
     """Raises ConfigError for a run of which no class of transformers gets more by --causal."""
     if experiment.model.has_encoder or not experiment.model.has_prefix:
         raise ConfigError("--causal is for a decoder that reads rows in both directions: remove it")
-    if not any(isinstance(denoiser.objective.prompting, Continue) for denoiser in experiment.denoisers):
+    if not _has_causal_rows(experiment):
         names = ", ".join(denoiser.name for denoiser in experiment.denoisers)
         raise ConfigError(f"--causal needs rows that were read from the left in training, as CLM's, and has {names}")
+
+
+def _has_causal_rows(experiment: Experiment) -> bool:
+    return any(isinstance(denoiser.objective.prompting, Continue) for denoiser in experiment.denoisers)
 
 
 def _check_rows(denoiser: Denoiser, experiment: Experiment) -> None:
@@ -252,7 +256,7 @@ def _check_rows(denoiser: Denoiser, experiment: Experiment) -> None:
     elif prompting.block_length:
         why = "has rows with a second copy of their text"
     if why:
-        remedy = "--causal exports a run with rows of CLM too" if experiment.model.has_decoder else "it has no export"
+        remedy = "--causal exports it for causal rows" if _has_causal_rows(experiment) else "it has no export"
         raise ConfigError(f"the objective {denoiser.name} {why}, which no class of transformers does: {remedy}")
 
 

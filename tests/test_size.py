@@ -33,7 +33,7 @@ CODE = {
     "experiment": 1_104,
     "files": 331,
     "generate": 1_014,
-    "huggingface": 2_014,
+    "huggingface": 2_016,
     "learners": 827,
     "models": 1_653,
     "objectives": 3_943,

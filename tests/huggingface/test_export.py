@@ -321,6 +321,15 @@ def test_a_hybrid_is_exported_as_the_decoder_of_its_causal_rows(corpus, tmp_path
         causal_folders("prefix_lm", corpus, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("hybrid", "--causal exports it for causal rows"), ("block_diffusion", "it has no export")]
+)
+def test_causal_is_a_remedy_where_rows_are_causal(name, remedy, corpus):
+    experiment = make_experiment(small_config(name, "decoder_only", **text_fields(corpus)))
+    with pytest.raises(ConfigError, match=f"which no class of transformers does: {remedy}"):
+        Exporter(None, experiment, "float32").folders(experiment.params_shapes)
+
+
 def test_the_tokenizer_of_masked_diffusion_adds_nothing_around_a_text(corpus):
     experiment = make_experiment(small_config("masked_diffusion", "encoder_only", **text_fields(corpus)))
     assert around_text(experiment) == ((), ())
