@@ -10,7 +10,7 @@ import pytest
 from configs.studies.base import probe
 from contract.errors import ConfigError
 from evaluation.probes.command import answer, check_probe
-from evaluation.probes.linear import Linear, _accuracies, _draw, _predict, pooled_states
+from evaluation.probes.linear import Linear, _accuracies, _draw, _encode, _predict, pooled_states
 from experiment.experiment import make_experiment
 from models.transformer import bind
 from run.restore import reading_mesh, transformer_alone
@@ -143,6 +143,8 @@ def test_a_text_longer_than_a_row_is_cut_and_counted(runs, files, tmp_path):
     long = write(tmp_path / "long.jsonl", [("a" * 500, "first"), ("z" * 500, "second")])
     found = answer(Linear(path=files[0], test=long, labels=("all",)), experiment, params, None, mesh)
     assert found["cut_texts"] == 2 and found["labels"]["all"]["accuracy"] == 1.0
+    [ids, fits], cut = _encode(experiment, ["a" * 500, "a" * 38])
+    assert len(ids) == len(fits) == 40 - 2 and cut == 1  # [CLS] and [SEP] are in the row too
 
 
 @pytest.mark.parametrize(
