@@ -2,6 +2,7 @@
 
 import json
 import re
+import types
 
 import numpy as np
 import pytest
@@ -123,3 +124,10 @@ def test_sft_beyond_tiny_is_alpacas_recipe(preset, epochs, rate):
     assert (optimizer.eps, optimizer.weight_decay, optimizer.clip_norm) == (1e-8, 0.0, 1.0)
     assert (optimizer.schedule, optimizer.final_learning_rate_fraction) == ("cosine", 0.0)
     assert make_experiment(config.to_dict()).train.epochs == epochs
+
+
+def test_an_epoch_and_a_tenth_is_a_decimal_number(monkeypatch):
+    """1.1 * 10 is 11.000000000000002 in float64, which would take a twelfth step."""
+    monkeypatch.setattr("run.corpus.windows_per_epoch", lambda *_: 10)
+    train, data = types.SimpleNamespace(epochs=1.1, batch_size=1), types.SimpleNamespace(examples_per_row=1)
+    assert steps_of(types.SimpleNamespace(train=train, data=data, batch_spec=None), None) == 11
