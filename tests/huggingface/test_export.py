@@ -166,6 +166,7 @@ def test_the_card_and_the_tensors_are_those_of_the_step(trained, tmp_path):
         "model = AutoModelForSeq2SeqLM.from_pretrained",
     ):
         assert expected in card, expected
+    assert "cache_dir" not in json.loads((out / "cloze.json").read_text())["config"]["data"], "a path of this machine"
     # The averaged parameters, rounded.
     experiment = load_experiment(str(trained))
     params = load_params(experiment, str(trained), 2)[0]["transformer"]

@@ -126,8 +126,8 @@ def test_sft_beyond_tiny_is_alpacas_recipe(preset, epochs, rate):
     assert make_experiment(config.to_dict()).train.epochs == epochs
 
 
-def test_an_epoch_and_a_tenth_is_a_decimal_number(monkeypatch):
-    """1.1 * 10 is 11.000000000000002 in float64, which would take a twelfth step."""
-    monkeypatch.setattr("run.corpus.windows_per_epoch", lambda *_: 10)
-    train, data = types.SimpleNamespace(epochs=1.1, batch_size=1), types.SimpleNamespace(examples_per_row=1)
-    assert steps_of(types.SimpleNamespace(train=train, data=data, batch_spec=None), None) == 11
+def test_a_share_of_an_epoch_is_a_decimal_number(monkeypatch):
+    """0.07 * 100 is 7.000000000000001 in float64, which would take an eighth step."""
+    monkeypatch.setattr("run.corpus.windows_per_epoch", lambda *_: 100)
+    train, data = types.SimpleNamespace(epochs=0.07, batch_size=1), types.SimpleNamespace(examples_per_row=1)
+    assert steps_of(types.SimpleNamespace(train=train, data=data, batch_spec=None), None) == 7
