@@ -46,7 +46,7 @@ def logits_flops(model: ModelConfig, positions: int) -> int:
     """Returns the FLOPs of `Transformer.logits`: BERT's prediction head if any, and the output table."""
     has_head = model.prediction_head == "bert"
     head = dense_flops(positions, model.d_model, model.embedding_width) if has_head else 0
-    width = model.embedding_width if has_head or model.tie_embeddings else model.d_model
+    width = model.embedding_width if has_head else model.d_model
     return head + dense_flops(positions, width, model.vocab_size)
 
 

@@ -160,7 +160,7 @@ def standard_error(loss: np.ndarray, weight: np.ndarray, shared: Set[tuple[int, 
     residuals = (loss.sum(axis=0) - loss.sum() / total * weight.sum(axis=0)) * read
     independent = float(np.square(residuals).sum())
     first, second = np.asarray(sorted({(min(pair), max(pair)) for pair in shared}), np.int64).reshape(-1, 2).T
-    correlated = 2 * float((residuals[first] * residuals[second])[first != second].sum())
+    correlated = 2 * float((residuals[first] * residuals[second]).sum())
     # The sum of products can be negative by chance, and never makes the documents better than independent.
     return math.sqrt(count / (count - 1) * (independent + max(correlated, 0.0))) / float(total)
 

@@ -1,5 +1,6 @@
 """Facts of the published training recipes that the configs' presets beyond tiny must have."""
 
+import collections
 import importlib
 
 import jax
@@ -173,3 +174,107 @@ def test_llama_2s_70b_has_half_of_the_rate_of_the_smaller_models():
 def test_simcse_has_the_adam_of_hugging_faces_trainer(preset, rate):
     optimizer = config_of("simcse", preset).optimizer
     assert (optimizer.learning_rate, optimizer.b2, optimizer.eps, optimizer.weight_decay) == (rate, 0.999, 1e-8, 0.0)
+
+
+# Numbers of the papers and of their authors' code.
+PAPERS = {
+    ("span_corruption", "base"): {"optimizer": (0.01, 10_000), "train": (2048, 1_000_000), "data": (512,)},
+    ("iid_denoising", "base"): {"optimizer": (0.01, 10_000), "train": (128, 2**19), "data": (512,)},
+    ("mlm", "base"): {"optimizer": (1e-4, 10_000), "train": (256, 1_000_000), "data": (512,)},
+    ("mlm", "base,roberta"): {"optimizer": (5e-4, 10_000), "train": (2048, 125_000), "data": (512,)},
+    ("bart", "large"): {"optimizer": (4e-4, 10_000), "train": (8000, 500_000), "data": (512,)},
+    ("electra", "small"): {"optimizer": (5e-4, 10_000), "train": (128, 1_000_000), "data": (128,)},
+    ("electra", "base"): {"optimizer": (2e-4, 10_000), "train": (256, 766_000), "data": (512,)},
+    ("electra", "large"): {"optimizer": (2e-4, 10_000), "train": (2048, 400_000), "data": (512,)},
+    ("mlm", "modernbert_base"): {"optimizer": (8e-4, 636), "train": (4608, 424_000), "data": (1024,)},
+    ("mlm", "modernbert_large"): {"optimizer": (5e-4, 424), "train": (4608, 424_000), "data": (1024,)},
+    ("mlm", "mmbert_base"): {"optimizer": (8e-4, 636), "train": (4608, 636_000), "data": (1024,)},
+    ("mlm", "neobert_base"): {"optimizer": (1e-4, 2000), "train": (2048, 1_000_000), "data": (1024,)},
+    ("clm", "7b"): {"optimizer": (3e-4, 2000)},
+    ("ul2", "20b"): {"optimizer": (0.01, 10_000), "train": (1024, 2_000_000), "data": (512,)},
+    ("ul2r", "7b"): {"optimizer": (1e-4, 500), "train": (32, 20_000)},
+    ("sft", "7b"): {"optimizer": (2e-5, 36), "train": (32, 0), "data": (512,)},
+    ("sft", "13b"): {"optimizer": (1e-5, 36), "train": (32, 0), "data": (512,)},
+}
+FIELDS = {"optimizer": ("learning_rate", "warmup_steps"), "train": ("batch_size", "steps"), "data": ("inputs_length",)}
+
+
+@pytest.mark.parametrize(("name", "preset"), PAPERS)
+def test_rates_warm_ups_batches_and_steps_are_the_papers(name, preset):
+    config = config_of(name, preset)
+    for section, expected in PAPERS[name, preset].items():
+        assert tuple(config[section][field] for field in FIELDS[section][: len(expected)]) == expected
+
+
+def test_the_decay_of_weights_and_rates():
+    found = {}
+    for name, preset in (("clm", "7b"), ("mlm", "base"), ("mlm", "mmbert_base"), ("mlm", "neobert_base")):
+        optimizer = config_of(name, preset).optimizer
+        weights = optimizer.weight_decay * (optimizer.learning_rate if optimizer.schedule == "wsd" else 1.0)
+        found[preset] = optimizer.b2, pytest.approx(weights), optimizer.final_learning_rate_fraction
+    assert found == {
+        "7b": (0.95, 0.1, 0.1),
+        "base": (0.999, 0.01, 0.0),
+        "mmbert_base": (0.95, 8e-5, 0.02),
+        "neobert_base": (0.95, 0.01, 0.1),
+    }
+    assert config_of("mlm", "mmbert_base").optimizer.decay_fraction == pytest.approx(100e9 / 3e12)
+    epochs = {preset: config_of("sft", preset).train.epochs for preset in ("7b", "13b")}
+    assert epochs == {"7b": 3.0, "13b": 5.0}
+
+
+def spans_of(config):
+    """Denoisers of span corruption by mode: the noise density and the mean length of a span of each."""
+    rows = [row for row in config.objective.denoisers.values() if row.name == "span_corruption"]
+    modes = {row.mode for row in rows}
+    return {m: {(row.noise_density, row.mean_noise_span_length) for row in rows if row.mode == m} for m in modes}
+
+
+def shares_of(config):
+    """The share of the examples of each mode."""
+    weights = collections.Counter()
+    for row in config.objective.denoisers.values():
+        weights[row.mode] += row.weight
+    return {mode: pytest.approx(weight / weights.total()) for mode, weight in weights.items()}
+
+
+def test_ul2s_denoisers_are_those_of_table_1_and_ul2rs_those_of_its_port():
+    r, x = {(0.15, 3), (0.15, 8)}, {(0.5, 3), (0.5, 8), (0.15, 64), (0.5, 64)}
+    assert spans_of(config_of("ul2", "base")) == {"[R]": r, "[X]": x}
+    assert config_of("ul2", "base").objective.denoisers.s.target_fraction == 0.25
+    assert spans_of(config_of("ul2r", "7b")) == {"[R]": {(0.15, 3)}, "[X]": {(0.15, 32), (0.5, 3)}}
+    shares = {
+        ("ul2", "equal"): (2 / 7, 1 / 7, 4 / 7),
+        ("ul2", "s20_r40_x40"): (0.4, 0.2, 0.4),
+        ("ul2", "s34_r33_x33"): (0.33, 0.34, 0.33),
+        ("ul2r", "ul2r"): (0.25, 0.5, 0.25),
+    }
+    for (name, variant), expected in shares.items():
+        assert shares_of(config_of(name, variant)) == dict(zip(("[R]", "[S]", "[X]"), expected, strict=True)), variant
+
+
+OBJECTIVES = {
+    ("electra", "base"): dict(generator_size=1 / 3, discriminator_weight=50, mask_rate=0.15),
+    ("electra", "large"): dict(generator_size=0.25, discriminator_weight=50, mask_rate=0.25),
+    ("bart", "large"): dict(mask_rate=0.3, poisson_lambda=3, permute_sentences=1, mask_random=0.1),
+    ("mass", "base"): dict(mask_rate=0.5, mask_token_rate=0.8, random_token_rate=0.1),
+    ("pegasus", "large"): dict(gap_ratio=0.3),
+    ("simcse", "base"): dict(temperature=0.05, mlm_weight=0),
+    ("fim", "base"): dict(fim_rate=0.5, spm_rate=0.5),
+    ("multi_token_prediction", "7b"): dict(num_future_tokens=4, loss_weight=1),
+    ("multi_token_prediction", "7b,sequential"): dict(num_future_tokens=2, loss_weight=0.3),
+}
+
+
+@pytest.mark.parametrize(("name", "preset"), OBJECTIVES)
+def test_the_numbers_of_an_objective_are_the_papers(name, preset):
+    objective = config_of(name, preset).objective
+    assert {field: objective[field] for field in OBJECTIVES[name, preset]} == OBJECTIVES[name, preset]
+
+
+def test_unilms_patterns_and_glms_documents():
+    weights = {name: row.weight for name, row in config_of("unilm", "base").objective.denoisers.items()}
+    both = dict.fromkeys(("bidirectional", "sequence_to_sequence"), 1 / 3)
+    assert weights == both | dict.fromkeys(("left_to_right", "right_to_left"), 1 / 6)
+    blank, document = config_of("glm", "large,document").objective.denoisers.values()
+    assert (blank.mask_rate, blank.poisson_lambda, document.mask_rate) == (0.15, 3, 0.5)  # spans of 50 to 100%

@@ -9,6 +9,7 @@ import pytest
 
 from contract.errors import ConfigError
 from evaluation import __main__ as evaluate
+from evaluation.cross_evaluate import scoring_experiment
 from experiment.experiment import make_experiment
 from run.compiled_run import make_run
 from run.restore import load_experiment, load_params
@@ -173,3 +174,15 @@ def test_what_cannot_be_scored_is_refused_in_one_line(score, case):
     with pytest.raises(ConfigError, match=message) as error:
         score(*arguments)
     assert "\n" not in str(error.value)
+
+
+def test_the_split_is_the_runs_but_for_fields_of_the_command_line():
+    split = {"heldout_fraction": 0.3, "split_seed": 4, "split_by": "document", "heldout": "validation"}
+    run = make_experiment(small_config("clm", "decoder_only", **{f"data__{name}": split[name] for name in split}))
+    other = small_config("clm", "decoder_only")
+    assert all(other["data"][name] != value for name, value in split.items())
+    for given in (None, *split):
+        overrides = {} if given is None else {f"data.{given}": other["data"][given]}
+        data = scoring_experiment(run, other, name="other.py", overrides=overrides).config["data"]
+        assert {name: data[name] for name in split} == split | ({given: data[given]} if given else {})
+        assert given is None or data[given] == other["data"][given]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from evaluation.likelihood import Pair, continuations, encode_pair, pseudo, rolling
+from evaluation.likelihood import Likelihood, Pair, _sum, continuations, encode_pair, pseudo, rolling
 from evaluation.scorer import LanguageModel
 from models.transformer import apply as apply_op_by_op
 from run.restore import reading_mesh
@@ -198,3 +198,9 @@ def test_bytes_are_those_of_the_text_without_the_tokenizer_s_space(tmp_path):
     mlm = language_model("mlm", "encoder_only", data=data)
     pair = functools.partial(encode_pair, mlm.experiment, mlm.experiment.denoisers[0])
     assert [found.bytes for found in pseudo(mlm, [pair("", text), pair(text, rest)])] == [len(text), len(rest)]
+
+
+def test_a_text_of_several_windows_is_greedy_if_all_of_them_are():
+    parts = [Likelihood(1.0, 2, 3, True, 0), Likelihood(0.5, 1, 4, False, 0)]
+    assert _sum(parts) == _sum(parts[::-1]) == Likelihood(1.5, 3, 7, False, 0)
+    assert _sum(parts[:1]) == parts[0]

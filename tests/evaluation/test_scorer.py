@@ -1,6 +1,7 @@
 """Scores of hidden tokens, against the model applied to arrays that are written here by hand."""
 
 import math
+import types
 
 import jax
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from configs.bart import VARIANTS as BART
 from evaluation.probes.probe import unit_spans
-from evaluation.scorer import LanguageModel, find_denoiser, hide
+from evaluation.scorer import LanguageModel, Scores, find_denoiser, hide, score_texts
 from generate.prompts import Prompt, max_answer_length
 from generate.sampling import Request, Sampling, generate_answers
 from objectives.algebra.words import word_starts
@@ -214,3 +215,20 @@ def test_a_span_is_exact_where_greedy_decoding_writes_it(objective, architecture
     assert exact.is_likeliest.all()
     assert changed.is_likeliest[:3].tolist() == [True, True, False]
     assert vocab.pad not in answer
+
+
+def test_a_text_of_several_spans_has_their_sums_and_is_exact_if_all_of_them_are():
+    experiment = tiny_experiment("ul2", "encoder_decoder")
+    vocab, letter = experiment.vocab, experiment.vocab.content_start
+    nats_of = {letter: 1.0, letter + 1: 4.0, vocab.unk: 2.0}
+
+    def score(examples, **_):
+        for number, example in examples:
+            hidden = example.hidden.tolist()
+            yield number, example, Scores(np.array([nats_of[token] for token in hidden]), example.hidden != letter)
+
+    texts = [np.array(ids, np.int32) for ids in ([letter, vocab.unk, vocab.unk, letter + 1], [letter + 1] * 2)]
+    spans = [[(k, k + 1) for k in range(len(text))] for text in texts]
+    denoiser = find_denoiser(experiment, "both", None)
+    found = score_texts(types.SimpleNamespace(experiment=experiment, score=score), denoiser, texts, spans)
+    assert [values.tolist() for values in found] == [[5, 8], [2, 2], [2, 2], [4, 0], [2, 0], [False, True]]

@@ -7,6 +7,7 @@ import pytest
 from contract.errors import ConfigError
 from evaluation.text_losses import text_losses
 from run.restore import reading_mesh
+from run.texts import text_windows
 from tests.table import PAIRS, small_experiment
 
 ONE_OF_EACH = {name: architecture for name, architecture in PAIRS}  # an architecture of each config
@@ -33,3 +34,12 @@ def test_the_losses_of_a_text_do_not_depend_on_the_other_texts(name):
     for k in (0, 2):
         [alone] = text_losses(experiment, params, mesh, [texts[k]])
         np.testing.assert_allclose([alone.nats, alone.tokens], [together[k].nats, together[k].tokens], rtol=1e-5)
+
+
+def test_a_window_of_a_cut_text_begins_or_ends_it():
+    experiment = small_experiment("clm", "decoder_only")
+    length = experiment.window_specs[0].raw_length
+    windows, owners, _ = text_windows(experiment, ["a" * 2 * length + "b", "c"], cut=True)
+    assert owners.tolist() == [0, 0, 0, 1]
+    assert windows.begins_document.tolist() == [True, False, False, True]
+    assert windows.ends_document.tolist() == [False, False, True, True]

@@ -44,9 +44,10 @@ def updates_of(transform, params, gradients):
 def test_adamw_equals_optaxs():
     params = {"dense": {"kernel": normal(3, 4), "bias": normal(4)}}
     gradients = [jax.tree.map(lambda x, i=i: normal(*x.shape, seed=i + 1), params) for i in range(4)]
-    ours = optimizer(name="adamw", weight_decay=0.1, no_decay=("bias",))
+    changes = {"b1": 0.8, "b2": 0.95, "eps": 0.1}  # none of optax's defaults
+    ours = optimizer(name="adamw", weight_decay=0.1, no_decay=("bias",), **changes)
     mask = {"dense": {"kernel": True, "bias": False}}
-    theirs = optax.adamw(0.5, b1=0.9, b2=0.98, eps=1e-8, weight_decay=0.1, mask=mask)
+    theirs = optax.adamw(0.5, **changes, weight_decay=0.1, mask=mask)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6),
         updates_of(ours, params, gradients),
@@ -84,10 +85,10 @@ def test_adafactor_equals_optaxs_without_stacked_layers():
 
 
 def test_lion_by_hand():
-    # Momentum 0, then 0.02 * (1, -1) = (0.02, -0.02). Second: 0.9 * 0.02 - 0.1 * 0.1 > 0, 0.9 * -0.02 + 0.1 * 0.2 > 0.
+    # Momentum 0, then 0.02 * (1, -1) = (0.02, -0.02). Second: 0.8 * 0.02 - 0.2 * 0.1 < 0, 0.8 * -0.02 + 0.2 * 0.2 > 0.
     gradients = [{"a": jnp.array([1.0, -1.0])}, {"a": jnp.array([-0.1, 0.2])}]
-    first, second = updates_of(optimizer(name="lion"), {"a": jnp.ones(2)}, gradients)
-    assert first["a"].tolist() == [-0.5, 0.5] and second["a"].tolist() == [-0.5, -0.5]
+    first, second = updates_of(optimizer(name="lion", b1=0.8), {"a": jnp.ones(2)}, gradients)
+    assert first["a"].tolist() == [-0.5, 0.5] and second["a"].tolist() == [0.5, -0.5]
 
 
 def newton_schulz(matrix):

@@ -53,6 +53,12 @@ def test_wsd_is_stable_and_then_falls_with_the_root_of_the_decay_behind_it():
     assert rates(64, at, schedule="wsd") == pytest.approx([0.8, 0.8, 0.8, 0.65, 0.5, 0.35, 0.2, 0.2])
 
 
+def test_a_share_of_the_steps_is_rounded():
+    """0.29 of 100 steps are 29, and 28.999999999999996 in float64."""
+    expected = [0.8, 0.8 - 0.6 * 29**-0.5]
+    assert rates(100, [71, 72], schedule="wsd", decay_fraction=0.29) == pytest.approx(expected)
+
+
 def test_wsd_may_decay_from_the_end_of_warm_up_and_without_one():
     # 16 of 20 steps, all that warm-up leaves, to 0: half the rate is gone after 4 of them.
     whole = dict(schedule="wsd", final_learning_rate_fraction=0.0)

@@ -11,6 +11,7 @@ from contract.errors import ConfigError
 from data.store.store import open_or_build
 from experiment.experiment import make_experiment
 from run.corpus import describe_rates, open_corpora
+from tests.table import small_experiment
 from tests.train.tiny_experiments import OBJECTIVES, PREFIX_LM, SPANS
 
 CORPORA = {"c": a_corpus(source="text", path="c", weight=1.0), "a": a_corpus(source="text", path="a", weight=3.0)}
@@ -176,6 +177,18 @@ def test_a_text_needs_a_denoiser_where_the_shares_depend_on_the_corpora():
     by_weight = make_experiment(config_of(mixture(rows)))
     drawn = text_windows(by_weight, [f"text {k}" for k in range(400)]).denoiser_ids
     assert np.mean(drawn == 0) == pytest.approx(3 / 4, abs=0.07)
+
+
+def test_texts_are_drawn_with_the_shares_of_the_tokens():
+    """Of equal shares of the tokens, shorter windows are drawn more often."""
+    from run.texts import text_windows
+
+    experiment = small_experiment("ul2", "encoder_decoder", objective__mix_by="token")
+    lengths = np.array([spec.raw_length for spec in experiment.window_specs])
+    assert lengths.max() > 1.3 * lengths.min()
+    drawn = text_windows(experiment, [f"text {k}" for k in range(4000)]).denoiser_ids
+    expected = (1 / lengths) / (1 / lengths).sum()
+    np.testing.assert_allclose(np.bincount(drawn, minlength=7) / 4000, expected, atol=4 * (1 / 7 / 4000) ** 0.5)
 
 
 def test_a_classifier_reads_corpora_that_each_hold_some_of_the_classes(tmp_path):

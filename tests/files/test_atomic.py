@@ -1,12 +1,13 @@
 """Files and folders appear with all of their contents or do not exist, and replace only what they may."""
 
 import os
+from unittest.mock import Mock
 
 import pytest
 
 from contract.errors import ConfigError
 from files import atomic, paths
-from files.atomic import GrowingObject, atomic_folder, check_output, open_growing, writing
+from files.atomic import GrowingObject, atomic_folder, check_output, open_growing, write_bytes, writing
 
 
 def test_the_folder_appears_with_its_contents_at_the_end(tmp_path):
@@ -138,3 +139,11 @@ def test_temporary_folders_of_killed_writers_are_removed_and_those_of_living_one
         assert (living / "file").exists()
     kept = [".made.new-89abcdef", ".made.new-notes", ".made2.new-01234567", "made"]
     assert sorted(os.listdir(tmp_path)) == kept and (other / "half").exists()
+
+
+def test_a_write_that_fails_before_it_is_on_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    write_bytes(tmp_path / "file", b"before")
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space"):
+        write_bytes(tmp_path / "file", b"after")
+    assert (tmp_path / "file").read_bytes() == b"before" and len(list(tmp_path.iterdir())) == 1

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import types
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from contract.errors import ConfigError
 from contract.windows import Windows
 from experiment.experiment import make_experiment
 from generate.fill_masks import candidates, candidates_line, mask_probabilities, read_masked_prompt
-from generate.prompts import max_answer_length, prompt_batch, read_prompt
-from objectives.prompting import replace_sentinels, spans_by_sentinel
+from generate.prompts import Prompt, first_position, max_answer_length, prompt_batch, read_prompt, with_mode
+from objectives.prompting import PromptTokens, replace_sentinels, spans_by_sentinel
 from tests.objectives.helpers import sequence, vocab
 from tests.small_fields import small_config
 from tests.train.tiny_experiments import PREFIX_LM, random_params, tiny_experiment
@@ -284,3 +285,14 @@ def test_a_filled_mask_has_the_space_of_its_piece(pieces):
     # Text after a special token keeps the space of its first piece.
     assert tokenizer.decode(np.array([words[0], vocab.mask, words[2]])) == "the[MASK] dog"
     assert tokenizer.decode(read_masked_prompt(pieces, "[MASK] dog")) == "[MASK] dog"
+
+
+def test_a_mode_token_moves_the_position_of_the_first_target():
+    """MASS writes a fragment at its places in the inputs, before which the mode token is."""
+    experiment = tiny_experiment("ul2", "encoder_decoder")
+    tokens = PromptTokens(np.array([7, 8, 9], np.int32), np.zeros(0, np.int32), 2)
+    for mode, position in (("[R]", 3), ("", 2)):
+        denoiser = types.SimpleNamespace(mode=mode)
+        inputs, start, found = with_mode(denoiser, tokens, experiment.vocab)
+        assert (len(inputs), found) == (3 + bool(mode), position)
+        assert first_position(experiment, Prompt(denoiser, inputs, inputs, start, found)) == position

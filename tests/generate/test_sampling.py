@@ -179,3 +179,14 @@ def test_rows_end_independently_with_an_eos_and_pad_after_it(uniform_model):
         assert length == 24 or (row[length] == vocab.eos and (row[length + 1 :] == vocab.pad).all())
     # Lengths are geometric: half of the rows are empty. Four standard errors of this share in 64 rows are 0.25.
     assert abs((lengths == 0).mean() - 0.5) < 0.25 and len(set(lengths.tolist())) > 3
+
+
+def test_each_row_ends_at_its_own_limit(uniform_model):
+    experiment, params = uniform_model
+    batch = prompt_batch(experiment, [prompt_of(experiment, 3, 0)] * 4)
+    keys, limits = jax.random.split(jax.random.key(0), 4), np.array([0, 1, 5, 8], np.int32)
+    sampling = Sampling(temperature=1.0, top_k=0, top_p=1.0)
+    tokens, lengths = jax.device_get(
+        decode(experiment.model, params, batch, keys, limits, sampling, vocab=experiment.vocab, max_tokens=8)
+    )
+    assert lengths.tolist() == limits.tolist() == (tokens != experiment.vocab.pad).sum(axis=1).tolist()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.huggingface import VOCAB
 from contract.errors import ConfigError
 from huggingface.config_json import check_options
 from huggingface.families import FAMILIES, family_of_folder_config
@@ -109,6 +110,24 @@ def test_modernbert_of_earlier_releases_has_the_options_of_todays(older):
     new = config | {"architectures": ["ModernBertForMaskedLM"]}
     assert family_of_folder_config(new).model_fields(new, {}) == fields_of("ModernBertForMaskedLM", **older)
     assert fields_of("ModernBertForMaskedLM", **older)["local_distance"] == (4 if older else 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "older"),
+    [
+        ("LlamaForCausalLM", dict(rope_theta=50.0)),
+        ("ModernBertForMaskedLM", dict(global_attn_every_n_layers=2, global_rope_theta=50.0, local_rope_theta=7.0)),
+    ],
+)
+def test_what_is_written_is_the_same_model_for_earlier_releases(name, older):
+    """They do not read rope_parameters and layer_types."""
+    family = FAMILIES[name]
+    model = family.model(config_of(name, **older), {}, "float32")
+    written = family.huggingface_config(model, VOCAB)
+    assert {option: written[option] for option in older} == older
+    for option in ("rope_parameters", "layer_types"):
+        written.pop(option, None)
+    assert family.model(written, {}, "float32") == model
 
 
 def test_a_number_out_of_its_range_is_one_line():

@@ -91,7 +91,8 @@ def test_padding_and_rows_that_are_no_token_are_never_generated(exported, capsys
     vocab, rows = experiment.vocab, experiment.model.vocab_size
     assert vocab.size % 128 and rows == -(-vocab.size // 128) * 128
     never = [vocab.pad, *range(vocab.size, rows)]
-    assert json.loads((out / "generation_config.json").read_text())["suppress_tokens"] == never
+    written = json.loads((out / "generation_config.json").read_text())
+    assert written == {"bos_token_id": vocab.pad, "eos_token_id": vocab.eos, "suppress_tokens": never}
     # Nearly uniform draws: 200 of them without a row of `never` by chance have a probability of 2 in 100,000.
     printed = printed_by_generate(capsys, run, "def f", "--temperature=99", "--max_tokens=25", "--num_samples=8")
     assert len(printed) > 200 and "<id " not in printed and "<pad>" not in printed
@@ -166,6 +167,7 @@ def test_the_card_and_the_tensors_are_those_of_the_step(trained, tmp_path):
         "model = AutoModelForSeq2SeqLM.from_pretrained",
     ):
         assert expected in card, expected
+    assert "cache_dir" not in json.loads((out / "cloze.json").read_text())["config"]["data"], "a path of this machine"
     # The averaged parameters, rounded.
     experiment = load_experiment(str(trained))
     params = load_params(experiment, str(trained), 2)[0]["transformer"]

@@ -87,6 +87,27 @@ def test_every_family_is_compared():
     assert {class_name for class_name, _ in MODELS.values()} == FAMILIES.keys()
 
 
+BEGIN_AND_END = dict(bos_token_id=14, eos_token_id=15)  # of [CLS] text [SEP]
+SPECIAL_IDS = {  # model_type -> options
+    "t5": dict(pad_token_id=11, eos_token_id=12, decoder_start_token_id=11),
+    "bart": dict(pad_token_id=11, eos_token_id=12, bos_token_id=13, decoder_start_token_id=11),
+    "bert": dict(pad_token_id=11),
+    "electra": dict(pad_token_id=11),
+    "roberta": dict(pad_token_id=11) | BEGIN_AND_END,
+    "modernbert": dict(pad_token_id=11, cls_token_id=14, sep_token_id=15) | BEGIN_AND_END,
+} | {name: dict(bos_token_id=11, eos_token_id=12) for name in ("gpt2", "llama", "qwen3")}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_special_ids_are_written(name):
+    """No default of a class is among them. The decoders here begin with pad."""
+    (family, model, _), torch_model = models(name)
+    vocab = dataclasses.replace(VOCAB, pad=11, eos=12, bos=13, cls=14, sep=15)
+    config = type(torch_model.config).from_dict(family.huggingface_config(model, vocab)).to_dict()
+    expected = SPECIAL_IDS[family.model_type]
+    assert {option: config[option] for option in expected} == expected
+
+
 def test_the_written_config_is_read_by_the_class_as_the_same_options():
     """Options that change no logits: dropout, ids, the start token."""
     ours = models("bart")[0]

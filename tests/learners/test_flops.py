@@ -14,10 +14,10 @@ def learner_of(name, architecture, **overrides):
 
 
 def test_a_training_step_is_three_forward_passes_of_every_row():
-    experiment = make_experiment(small_config("clm", "decoder_only", train__batch_size=5))
+    experiment = make_experiment(small_config("clm", "decoder_only", train__batch_size=6, train__grad_accum_steps=3))
     forward = 2 * GATED_LAYER + 2 * 40 * 32 * VOCAB
     assert experiment.learner.forward_flops(40, 0) == forward
-    assert experiment.train_step_flops == 3 * 5 * forward
+    assert experiment.train_step_flops == 3 * 6 * forward
 
 
 def test_flops_of_electra_by_hand():

@@ -155,4 +155,4 @@ def test_more_future_tokens_than_a_row_holds_are_refused():
         ConfigError, match=r"objective.num_future_tokens=21 must be at most 20, the length of an example"
     ):
         small_experiment("multi_token_prediction", "decoder_only", objective__num_future_tokens=21,
-                         data__examples_per_row=2, data__documents="split")  # fmt: skip
+                         data__examples_per_row=2, data__documents="split", data__targets_length=80)  # fmt: skip

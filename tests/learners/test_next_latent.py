@@ -165,4 +165,4 @@ def test_microbatches_add_up_to_the_batch():
 def test_a_horizon_beyond_the_row_is_refused():
     with pytest.raises(ConfigError, match=r"objective.horizon=20 must be below 20, the length of an example"):
         small_experiment("next_latent", "decoder_only", objective__horizon=20, data__examples_per_row=2,
-                         data__documents="split")  # fmt: skip
+                         data__documents="split", data__targets_length=80)  # fmt: skip

@@ -71,15 +71,41 @@ def test_published_numbers(family, size, vocab_size, max_length, parameters):
 @pytest.mark.parametrize(
     ("family", "size", "parameters", "rounding"),
     [
+        ("T5_V1_1", "small", 77.0e6, 0.05e6),
         ("T5_V1_1", "base", 247.6e6, 0.05e6),
+        ("T5_V1_1", "large", 783.2e6, 0.05e6),
+        ("T5_V1_1", "xl", 2.850e9, 0.0005e9),
         ("T5_V1_1", "xxl", 11.135e9, 0.0005e9),
+        ("T5_V1_0", "small", 60.5e6, 0.05e6),
         ("T5_V1_0", "base", 222.9e6, 0.05e6),
+        ("T5_V1_0", "large", 737.7e6, 0.05e6),
+        ("T5_V1_0", "3b", 2.852e9, 0.0005e9),
         ("T5_V1_0", "11b", 11.307e9, 0.0005e9),
+        ("UL2", "20b", 19.59e9, 0.005e9),
     ],
 )
 def test_t5(family, size, parameters, rounding):
     number = count(getattr(architectures, family)[size], T5_VOCABULARY)
     assert number == pytest.approx(parameters, rel=0, abs=rounding)
+
+
+HEAD_DIMS = {"T5_V1_0": {"3b": 128, "11b": 128}, "UL2": {"20b": 256}, "MASS": {"base": 128}}
+HEAD_DIMS |= {"LLAMA": dict.fromkeys(("7b", "13b"), 128), "LLAMA2": {"70b": 128}}
+FAMILIES_OF_64 = ("T5_V1_1", "T5_V1_0", "BERT", "ROBERTA", "ENCODERS", "ELECTRA", "BART", "PEGASUS", "GPT2")
+
+
+@pytest.mark.parametrize("family", sorted({*HEAD_DIMS, *FAMILIES_OF_64}))
+def test_the_width_of_a_head_which_the_number_of_parameters_does_not_show(family):
+    for size, shape in getattr(architectures, family).items():
+        assert shape["head_dim"] == HEAD_DIMS.get(family, {}).get(size, 64), size
+
+
+def test_the_epsilon_of_the_authors_norms():
+    """BERT's code has 1e-12, fairseq, GPT-2 and Llama 2 have 1e-5, T5 and Llama 1e-6."""
+    expected = {"BERT": 1e-12, "ELECTRA": 1e-12, "ROBERTA": 1e-5, "BART": 1e-5, "GPT2": 1e-5, "LLAMA2": 1e-5}
+    expected |= {"T5_V1_0": 1e-6, "T5_V1_1": 1e-6, "LLAMA": 1e-6}
+    for family, epsilon in expected.items():
+        assert {shape["norm_epsilon"] for shape in getattr(architectures, family).values()} == {epsilon}, family
 
 
 def test_the_discriminator_of_electra_small():

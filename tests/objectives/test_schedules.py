@@ -9,6 +9,7 @@ from configs import clm_then_mlm, mlm
 from contract.errors import ConfigError
 from data.windows.batches import loader
 from experiment.experiment import make_experiment
+from experiment.objective import with_steps
 from objectives import MLM, Schedule, denoisers_of
 from objectives.objective import Phases, RowShape
 from objectives.rows.window_specs import most_scored
@@ -298,3 +299,11 @@ def test_a_float_of_at_most_one_is_a_share_of_the_run(steps):
     assert {spec.ramp.begin for spec in found.window_specs} == {steps // 2 * per_step}
     [denoiser] = experiment(mlm.get_config("tiny,decay"), begin_step=10.0, end_step=20.0).denoisers
     assert (denoiser.schedule.begin_step, denoiser.schedule.end_step) == (10, 20)
+
+
+def test_a_share_is_rounded_to_a_step():
+    """0.29 * 100 is 28.999999999999996 in float64."""
+    assert with_steps({"begin_step": 0.29, "denoisers": {"a": {"end_step": 0.29}}}, 100) == {
+        "begin_step": 29,
+        "denoisers": {"a": {"end_step": 29}},
+    }

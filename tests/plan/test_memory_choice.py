@@ -84,6 +84,15 @@ def test_the_first_of_the_order_that_fits_is_chosen(needed):
     assert choice_of(experiment) == ("auto", 0), "the experiment itself is unchanged"
 
 
+def test_a_teacher_takes_memory_too(needed, monkeypatch):
+    experiment, fits = make_experiment(fields_of()), machine(int(needed["none", 1]) + 1)
+    assert choice_of(resolve_memory(experiment, fits)) == ("none", 1)
+    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    teacher = {"teacher": jax.ShapeDtypeStruct((1000,), jax.numpy.float32, sharding=place)}
+    monkeypatch.setattr("run.memory.abstract_frozen", lambda *_: teacher)
+    assert choice_of(resolve_memory(experiment, fits)) == ("none", 2)
+
+
 def test_where_nothing_fits_the_least_memory_is_chosen_with_a_warning(needed):
     resolved = resolve_memory(make_experiment(fields_of()), machine(1000))
     assert choice_of(resolved) == min(needed, key=needed.get)

@@ -169,6 +169,13 @@ def test_roofline_is_the_slower_of_arithmetic_and_memory():
     assert plan.roofline_seconds == pytest.approx((state + plan.batch_bytes) / 1e6)
 
 
+def test_a_teacher_takes_memory_and_is_read_once_a_step():
+    plan = small_plan(dataclasses.replace(CHIPS["v5e"], peak_flops=1e30, memory_bandwidth=1e6))
+    taught = dataclasses.replace(plan, teacher_bytes=10**6)
+    assert taught.total_bytes - plan.total_bytes == 10**6
+    assert taught.roofline_seconds - plan.roofline_seconds == pytest.approx(1.0)
+
+
 UNKNOWN = ["v5e", "v5e:4", "v7:2x2", "v5e:4x4:0", "h100:8:2", "gpu:2x2", "h100:0"]
 
 

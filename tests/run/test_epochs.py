@@ -2,6 +2,7 @@
 
 import json
 import re
+import types
 
 import numpy as np
 import pytest
@@ -123,3 +124,10 @@ def test_sft_beyond_tiny_is_alpacas_recipe(preset, epochs, rate):
     assert (optimizer.eps, optimizer.weight_decay, optimizer.clip_norm) == (1e-8, 0.0, 1.0)
     assert (optimizer.schedule, optimizer.final_learning_rate_fraction) == ("cosine", 0.0)
     assert make_experiment(config.to_dict()).train.epochs == epochs
+
+
+def test_a_share_of_an_epoch_is_a_decimal_number(monkeypatch):
+    """0.07 * 100 is 7.000000000000001 in float64, which would take an eighth step."""
+    monkeypatch.setattr("run.corpus.windows_per_epoch", lambda *_: 100)
+    train, data = types.SimpleNamespace(epochs=0.07, batch_size=1), types.SimpleNamespace(examples_per_row=1)
+    assert steps_of(types.SimpleNamespace(train=train, data=data, batch_spec=None), None) == 7

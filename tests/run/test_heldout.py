@@ -152,6 +152,11 @@ def test_the_standard_error_where_windows_join_documents():
     assert np.mean(errors) == pytest.approx(np.std(losses), rel=0.1)
 
 
+def test_documents_of_one_window_are_never_better_than_independent():
+    """Residuals of -1 and 1, whose product would leave an error of 0."""
+    assert standard_error([1, 3], [1, 1], [0, 1], [(0, 1)]) == standard_error([1, 3], [1, 1], [0, 1]) == (2, 1)
+
+
 def test_all_windows_and_one_document(corpus):
     overrides = reads_corpus("clm", corpus) | {"data__heldout_fraction": 0.4}
     experiment = make_experiment(small_config("clm", "decoder_only", **overrides))

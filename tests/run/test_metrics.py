@@ -116,7 +116,7 @@ def test_passes_over_a_corpus_are_those_of_all_its_denoisers():
 def test_a_line_of_two_steps_by_hand(saved_after):
     totals, steps = totals_of(), [
         step(4, [6.0, 0.0], [3.0, 0.0], ([1.0, 0.0], [2.0, 0.0]), 0.5),
-        step(4, [1.0, 4.0], [1.0, 4.0], ([1.0, 1.0], [2.0, 4.0]), 1.0),
+        step(4, [1.0, 4.0], [1.0, 4.0], ([1.0, 1.0], [2.0, 8.0]), 1.0),
     ]  # fmt: skip
     for number, metrics in enumerate(steps, start=1):
         totals.add(metrics, 0.1)
@@ -125,7 +125,7 @@ def test_a_line_of_two_steps_by_hand(saved_after):
     line, useful = totals.take_line()
     summary = summarize(line, ("a", "b"))
     assert summary["loss"] == 11 / 8 and summary["loss/a"] == 7 / 4 and summary["loss/b"] == 1.0
-    assert summary["macro_f1"] == (2 / 4 + 1 / 4) / 2 and useful == 0.75
+    assert summary["macro_f1"] == (2 / 4 + 1 / 8) / 2 and useful == 0.75
     assert totals.state()["line"] == []
     totals.add(steps[1], 0.1)
     assert summarize(totals.take_line()[0], ("a", "b"))["loss"] == 1.0, "the next line starts from zero"

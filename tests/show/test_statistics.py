@@ -32,6 +32,7 @@ def test_statistics_are_ratios_of_sums_over_all_chunks(ul2):
     }
     expected = {name: statistic.expected for name, statistic in table["r"].items() if statistic.expected is not None}
     assert expected == {"share": 1 / 3, "corrupted": 0.3, "span_length": 3.0}
+    assert table["r"]["span_length"].rounding == 0.5 * 3.0  # of one span
     assert table["r"]["corrupted"].differs and table["r"]["share"].differs and not table["r"]["span_length"].differs
     assert table["s"]["share"].differs and np.isnan(table["s"]["corrupted"].measured)
 

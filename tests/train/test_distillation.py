@@ -225,13 +225,28 @@ def test_a_causal_teacher_of_rows_in_both_directions_is_a_warning(corpus, teache
     assert warning.endswith("reads every row causally, while rows here also see later tokens")
 
 
+def test_a_teacher_of_rows_of_one_segment_sees_the_segments_of_the_rows_here(corpus, tmp_path):
+    whole = fields(corpus, "clm", "decoder_only", data__documents="join")
+    save_random_run(whole, str(tmp_path / "teacher"))
+    taught = {}
+    for documents in ("join", "pack"):
+        teacher = {"distillation__teacher": str(tmp_path / "teacher"), "data__documents": documents}
+        taught[documents] = with_teacher(make_experiment(fields(corpus, "clm", "decoder_only", **teacher)))
+    assert load_experiment(tmp_path / "teacher").model.one_segment
+    assert {documents: each.learner.setup.teacher.one_segment for documents, each in taught.items()} == {
+        "join": True, "pack": False,
+    }  # fmt: skip
+
+
 def test_a_plan_counts_the_teacher(corpus, teachers):
     config = fields(corpus, "clm", "decoder_only", distillation__teacher=str(teachers / "decoder_only"))
     topology = parse_topology("cpu:4")
     plain, taught = (estimate(make(make_experiment(config)), topology) for make in (lambda x: x, with_teacher))
-    size = load_experiment(teachers / "decoder_only").num_params
+    teacher = load_experiment(teachers / "decoder_only")
+    size, of_row = teacher.num_params, teacher.learner.forward_flops(40, 40)
     assert plain.teacher_bytes == 0 and taught.teacher_bytes == 4 * size
-    assert taught.flops > plain.flops and taught.state_bytes == plain.state_bytes
+    assert taught.flops == plain.flops + config["train"]["batch_size"] * of_row
+    assert taught.state_bytes == plain.state_bytes
     assert taught.total_bytes >= plain.total_bytes + 4 * size
 
 

@@ -1,5 +1,8 @@
 """Starting with another run's Transformer: the same arrays, or one line that names what differs."""
 
+import dataclasses
+import types
+
 import jax
 import numpy as np
 import pytest
@@ -9,9 +12,10 @@ from experiment.experiment import make_experiment
 from learners.electra import SHARED
 from run.compiled_run import make_run
 from run.restore import language_model, load_experiment, load_params
+from tests.models import tiny
 from tests.table import reads_corpus, small_config
 from tests.train.small_runs import save_random_run
-from train.init_from import start_from
+from train.init_from import _check_meaning, start_from
 from train.loop import train_and_evaluate
 from workdir.checkpoint import Checkpoints
 from workdir.run_config import read_config, write_config
@@ -133,3 +137,34 @@ def test_a_run_is_read_with_an_attention_kernel_for_this_machine(clm, tmp_path):
     assert experiment.model.attention == "auto"
     params = jax.eval_shape(lambda: experiment.learner.init_params(jax.random.key(0)))
     assert language_model(experiment, params)[0].model.attention == "xla"
+
+
+@pytest.mark.parametrize(
+    ("positions", "field", "value"),
+    [
+        ("relative", "mlp", "gated_silu"),
+        ("relative", "relative_num_buckets", 16),
+        ("relative", "relative_max_distance", 20),
+        ("relative", "positions", "rope"),
+        ("relative", "norm", "layer"),
+        ("relative", "norm_position", "post"),
+        ("relative", "norm_epsilon", 1e-5),
+        ("relative", "head_dim", 8),
+        ("relative", "scale_attention", True),
+        ("relative", "attention_softcap", 5.0),
+        ("relative", "logits_softcap", 5.0),
+        ("rope", "rope_theta", 50.0),  # that there is 100
+    ],
+)
+def test_a_field_with_which_the_same_arrays_compute_something_else_is_named(positions, field, value):
+    there = tiny.config(positions=positions)
+    origin = types.SimpleNamespace(where="train.init_from=x", kind="run", model=there)
+    _check_meaning(origin, there)
+    with pytest.raises(ConfigError, match=rf"^train.init_from=x: model\.{field} is .* would compute something else"):
+        _check_meaning(origin, dataclasses.replace(there, **{field: value}))
+
+
+def test_a_larger_base_of_rotary_positions_is_a_start():
+    there = tiny.config(positions="rope")
+    origin = types.SimpleNamespace(where="train.init_from=x", kind="run", model=there)
+    _check_meaning(origin, dataclasses.replace(there, rope_theta=1000.0))

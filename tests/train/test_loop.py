@@ -10,6 +10,7 @@ import pytest
 
 from cluster.stopping import StopBarrier
 from generate.texts import NamedText, Options, read_texts
+from run.compiled_run import CompiledRun
 from tests.table import PAIRS, small_experiment
 from train.loop import train
 from train.recorder import Recorder, closing_hint, final_warnings
@@ -74,21 +75,52 @@ def test_the_next_batch_is_on_the_devices_before_the_host_waits_for_a_step(monke
     assert events.index("wait for 1") < events.index("read 3")  # at most two steps are in progress at a time
 
 
+def recorder_of(monkeypatch, tmp_path, *, useful=1.0, peak_seconds=None, **fields):
+    """A recorder of a run whose learner has no metrics of its own."""
+    experiment = small_experiment("clm", "decoder_only", train__steps=20, **fields)
+    totals = mock.Mock(metrics=dict, shares=dict, state=dict, take_line=lambda: ({}, useful))
+    monkeypatch.setattr("train.recorder.Totals", lambda *_, **__: totals)
+    monkeypatch.setattr("train.recorder.summarize", lambda *_: {})
+    run = types.SimpleNamespace(experiment=experiment, train_dataset=mock.Mock(), peak_seconds=peak_seconds)
+    return Recorder(run, Start(Workdir(tmp_path), mock.Mock(), 0, experiment.config, []), mock.Mock())
+
+
 def test_the_learning_rate_of_a_line_is_that_of_its_update_whether_or_not_it_was_skipped(monkeypatch, tmp_path):
     """A skipped update would have had the rate of the next one that is not."""
     warmup = {"optimizer__warmup_steps": 10, "optimizer__learning_rate": 10.0, "train__log_every": 1}
-    experiment = small_experiment("clm", "decoder_only", train__steps=20, **warmup)
-    totals = mock.Mock(metrics=dict, shares=dict, state=dict, take_line=lambda: ({}, 1.0))
-    monkeypatch.setattr("train.recorder.Totals", lambda *_, **__: totals)
-    monkeypatch.setattr("train.recorder.summarize", lambda *_: {})
-    run = types.SimpleNamespace(experiment=experiment, train_dataset=mock.Mock(), peak_seconds=None)
-    recorder = Recorder(run, Start(Workdir(tmp_path), mock.Mock(), 0, experiment.config, []), mock.Mock())
+    recorder = recorder_of(monkeypatch, tmp_path, **warmup)
     recorder.restart_clock(0)
     for step, (norm, skipped) in enumerate([(1.0, 0), (math.inf, 1), (math.nan, 2), (1.0, 2)], start=1):
         values = {"grad_norm": np.float32(norm), "skipped_count": skipped, "skipped_in_a_row_count": 0}
         recorder.report(step, values)
     rates = [call.args[1]["learning_rate"] for call in recorder.display.train.call_args_list]
     assert rates == pytest.approx([0.0, 1.0, 1.0, 1.0])
+
+
+def test_the_speeds_of_lines_by_hand(monkeypatch, tmp_path):
+    """Lines of two steps of 8 rows of 40 + 20 positions, a quarter of them padding, in 10 seconds and in 20."""
+    recorder = recorder_of(monkeypatch, tmp_path, useful=0.75, peak_seconds=0.5, train__log_every=2)
+    clock = iter([100.0, 104.0, 110.0, 121.0, 130.0])
+    monkeypatch.setattr("train.recorder.time", types.SimpleNamespace(perf_counter=lambda: next(clock)))
+    recorder.restart_clock(0)
+    for step in (1, 2, 3, 4):
+        recorder.read({f"{stack}_segment_ids": np.ones((8, length)) for stack, length in (("e", 40), ("d", 20))}, 2.0)
+        recorder.report(step, {"grad_norm": np.float32(1), "skipped_count": 0, "skipped_in_a_row_count": 0})
+    for call, seconds in zip(recorder.display.train.call_args_list, (10, 20), strict=True):
+        line = call.args[1]
+        assert line["tokens_per_second"] == 2 * 8 * 60 * 0.75 / seconds
+        assert (line["mfu"], line["data_wait_fraction"]) == (2 * 0.5 / seconds, 2 * 2.0 / seconds)
+    totals = recorder._totals.add.call_args_list
+    assert [call.args[1] for call in totals] == [4, 6, 11, 9]
+
+
+def test_the_utilization_is_of_the_peak_of_all_devices(monkeypatch):
+    """A step of 2 * 10^15 operations takes a second on two chips of 10^15 a second."""
+    chip = types.SimpleNamespace(peak_flops=1e15)
+    monkeypatch.setattr("run.compiled_run.chip_of", lambda kind: chip)
+    monkeypatch.setattr("run.compiled_run.jax.device_count", lambda: 2)
+    run = types.SimpleNamespace(experiment=types.SimpleNamespace(train_step_flops=2e15))
+    assert CompiledRun.peak_seconds.fget(run) == 1
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,16 @@ def test_keeps_the_newest_and_the_best(saved):
     assert (reader(saved).latest_step(), reader(saved).best_step()) == (6, 3)
 
 
+def test_a_step_that_is_not_above_the_newest_is_not_saved_again(saved, tmp_path):
+    directory = shutil.copytree(saved, tmp_path / "copy")
+    checkpoints = Checkpoints(directory, keep=2)
+    for step in (4, 6):
+        checkpoints.save(step, state_of(7))
+    checkpoints.close()
+    assert checkpoints.steps() == [3, 5, 6]
+    assert_same_bits(reader(directory).restore(abstract_of(state_of(0))), state_of(6))
+
+
 def test_folders_of_other_names_are_no_steps(saved, tmp_path):
     directory = shutil.copytree(saved, tmp_path / "copy")
     for name in ("05", "\u0663"):  # an Arabic-Indic digit

@@ -89,7 +89,7 @@ def test_changes_that_are_allowed_are_reported(field, line):
     assert check_same_run(CONFIG, changed(**{field: 7})) == [line]
 
 
-@pytest.mark.parametrize("field", ["train__eval_windows", "data__path", "seed"])
+@pytest.mark.parametrize("field", ["train__batch_size", "train__eval_windows", "data__path", "seed"])
 def test_changes_that_are_not_allowed_are_errors(field):
     with pytest.raises(ConfigError, match=field.replace("__", ".")):
         check_same_run(CONFIG, changed(**{field: 7}))

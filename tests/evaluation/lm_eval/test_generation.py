@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 
 pytest.importorskip("lm_eval")
@@ -10,7 +11,7 @@ from contract.errors import ConfigError
 from evaluation.likelihood import continuation_denoiser
 from evaluation.lm_eval.model import ClozeLM, Generation, generation_arguments
 from evaluation.scorer import LanguageModel
-from generate.sampling import Sampling
+from generate.sampling import Answer, Sampling
 from tests.evaluation.lm_eval.runs import CONTEXTS, experiment_of, generated, greedy
 from tests.evaluation.test_likelihood import ids
 
@@ -43,6 +44,14 @@ def test_samples_depend_on_the_seed_and_the_repeat_and_not_on_the_other_requests
     assert generated(ClozeLM(workdir=workdirs["clm"], seed=5), "def f", "a", "b", "c", **sampled)[0] != first[0]
     not_sampled = generated(models["clm"], *CONTEXTS, max_gen_toks=9, temperature=2.0, do_sample=False)
     assert not_sampled == [greedy(models["clm"], context, 9) for context in CONTEXTS]
+
+
+def test_a_special_token_ends_an_answer_and_an_unknown_one_does_not(models):
+    model, [a, b] = models["clm"], ids("ab")
+    vocab = model.language_model.experiment.vocab
+    answer = Answer(np.array([a, vocab.unk, b, vocab.sentinels[0], a], np.int32), True)
+    text = model._decode(ids("def"), answer)
+    assert text.startswith("a") and text.endswith("b")
 
 
 def test_contexts_leave_room_for_the_answer(models):

@@ -10,7 +10,7 @@ import pytest
 from configs.studies.base import probe
 from contract.errors import ConfigError
 from evaluation.probes.command import answer, check_probe
-from evaluation.probes.linear import Linear, _accuracies, _draw, _predict, pooled_states
+from evaluation.probes.linear import Linear, _accuracies, _draw, _encode, _predict, pooled_states
 from experiment.experiment import make_experiment
 from models.transformer import bind, init_params
 from run.restore import reading_mesh, transformer_alone
@@ -93,13 +93,16 @@ def write(path, texts_and_labels):
 
 @pytest.fixture
 def files(tmp_path):
-    """Two classes of texts with different letters, 40 labelled and 30 scored; three scored texts have a wrong label."""
+    """Two classes of texts with different letters, 40 labelled and 30 scored; three scored texts have a wrong label.
+
+    Most of the labelled texts are of the first class, and most of the scored ones of the second.
+    """
     rng = np.random.default_rng(1)
 
     def text(letters):
         return "".join(rng.choice(list(letters), 12))
 
-    train = [(text("abcdef"), "first") if k % 2 else (text("uvwxyz"), "second") for k in range(40)]
+    train = [(text("abcdef"), "first") if k % 2 or not k else (text("uvwxyz"), "second") for k in range(40)]
     test = [(text("abcdef"), "first") if k % 2 else (text("uvwxyz"), "second") for k in range(27)]
     test += [(text("abcdef"), "second") for _ in range(3)]
     return write(tmp_path / "train.jsonl", train), write(tmp_path / "test.jsonl", test)
@@ -112,7 +115,7 @@ def test_separable_classes_are_read_and_the_standard_error_is_over_texts(runs, f
     check_probe(linear, experiment)
     found = answer(linear, experiment, params, None, mesh)
     assert (found["texts"], found["test_texts"], found["classes"], found["cut_texts"]) == (40, 30, 2, 0)
-    assert found["majority_class"] in (13 / 30, 17 / 30) and found["test_texts_in_path"] == 0
+    assert found["majority_class"] == 13 / 30 and found["test_texts_in_path"] == 0
     every = found["labels"]["all"]
     assert every["accuracy"] == pytest.approx(0.9)  # the three wrong labels
     assert every["accuracy_stderr"] == pytest.approx((0.9 * 0.1 / 29) ** 0.5)
@@ -144,6 +147,15 @@ def test_the_random_transformer_has_the_seed_of_the_run(runs, files, monkeypatch
     assert keys == [jax.random.key(7)]
 
 
+def test_the_accuracies_of_draws_by_hand():
+    """Two draws of four scored texts: 3 and 2 are right, and 1 and 1 of a Transformer at its start."""
+    of_run, random = [[1, 1, 1, 0], [1, 1, 0, 0]], [[1, 0, 0, 0], [0, 1, 0, 0]]
+    found = _accuracies(np.array([of_run, random], bool).swapaxes(0, 1), 0.5)
+    assert (found["accuracy"], found["random_accuracy"], found["gain"]) == (0.625, 0.25, 0.375)
+    assert found["draws_sd"] == pytest.approx(0.125 * 2**0.5)
+    assert found["floors"] == {"majority class": 0.5, "random Transformer": 0.25}
+
+
 @pytest.mark.parametrize("sizes, count", [((20, 20), 39), ((5, 9, 30), 7), ((98, 2), 4), ((2, 2, 2, 2, 2, 90), 12)])
 def test_a_draw_has_the_shares_of_the_classes_and_two_texts_of_each(sizes, count):
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
@@ -162,6 +174,8 @@ def test_a_text_longer_than_a_row_is_cut_and_counted(runs, files, tmp_path):
     long = write(tmp_path / "long.jsonl", [("a" * 500, "first"), ("z" * 500, "second")])
     found = answer(Linear(path=files[0], test=long, labels=("all",)), experiment, params, None, mesh)
     assert found["cut_texts"] == 2 and found["labels"]["all"]["accuracy"] == 1.0
+    [ids, fits], cut = _encode(experiment, ["a" * 500, "a" * 38])
+    assert len(ids) == len(fits) == 40 - 2 and cut == 1  # [CLS] and [SEP] are in the row too
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,14 @@
 """Files of minimal pairs: what is read, which pairs a limit leaves, and lines that are not pairs."""
 
 import json
-import types
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from contract.errors import ConfigError
 from evaluation.probes.minimal_pairs import MinimalPairs, Pair, read_lines, read_pairs
-from evaluation.scorer import TextScores
+from evaluation.scorer import Scores, TextScores
 from tests.table import small_experiment
 
 PAIR = {"good": "a b", "bad": "b a"}
@@ -39,7 +39,7 @@ def test_a_sentence_has_the_sum_of_its_tokens_unknown_ones_too_and_a_tie_is_one_
     )
     monkeypatch.setattr("evaluation.probes.minimal_pairs.score_texts", lambda *_, **__: scores)
     path = write(tmp_path / "pairs.jsonl", [PAIR, PAIR, {"good": "a b", "bad": "a b"}, PAIR])
-    model = types.SimpleNamespace(experiment=small_experiment("clm", "decoder_only"))
+    model = SimpleNamespace(experiment=small_experiment("clm", "decoder_only"))
     found = MinimalPairs(path=path).measure(model, None)["log_likelihood"]
     assert found["accuracy"] == (1 + 0 + 1 / 2 + 1 / 2) / 4 and found["ties"] == 2
 
@@ -67,3 +67,21 @@ def test_a_fifo_has_no_pairs_and_a_device_is_refused(fifo):
         read_lines(str(fifo), dict, "pairs", "'good' and 'bad'")
     with pytest.raises(ConfigError, match=r"^--path=/dev/null cannot be read .this is a device: name a file"):
         read_lines("/dev/null", dict, "pairs", "'good' and 'bad'")
+
+
+def test_unknown_tokens_count_in_the_scores_of_sentences():
+    """Of two tokens of 1 nat, the second of the good sentence is unknown and has 5: the bad one, of 3, is likelier."""
+    experiment = small_experiment("clm", "decoder_only")
+    denoiser, vocab, letter = experiment.denoisers[0], experiment.vocab, experiment.vocab.content_start
+    nats_of = {letter: 1.0, letter + 1: 2.0, vocab.unk: 5.0}
+
+    def score(examples, **_):
+        for number, example in examples:
+            nats = np.array([nats_of[token] for token in example.hidden.tolist()])
+            yield number, example, Scores(nats, nats < 0)
+
+    model = SimpleNamespace(experiment=experiment, score=score)
+    texts = [np.array([letter, other], np.int32) for other in (vocab.unk, letter + 1)]
+    probe = MinimalPairs(path="pairs.jsonl")
+    found = probe._accuracy(model, "log_likelihood", denoiser, [Pair("a?", "ab", "")], texts)
+    assert found["accuracy"] == 0.0 and found["ties"] == 0
