@@ -41,6 +41,10 @@ _ENCODER = dict(
     vocab_size=61, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40,
     max_position_embeddings=24, initializer_range=0.05,
 )  # fmt: skip
+_LLAMA = dict(
+    vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=24,
+)  # fmt: skip
 _T5 = dict(
     vocab_size=61, d_model=32, d_kv=6, d_ff=40, num_layers=3, num_heads=4, relative_attention_num_buckets=8,
     relative_attention_max_distance=12, decoder_start_token_id=0,
@@ -56,16 +60,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("BertForMaskedLM", _ENCODER),
     "roberta": ("RobertaForMaskedLM", _ENCODER | dict(type_vocab_size=1, max_position_embeddings=26) | _IDS),
     "gpt2": ("GPT2LMHeadModel", dict(vocab_size=61, n_positions=24, n_embd=32, n_layer=3, n_head=4)),
-    "llama": (
-        "LlamaForCausalLM",
-        dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4,
-             num_key_value_heads=2, max_position_embeddings=24),
-    ),
-    "qwen3": (
-        "Qwen3ForCausalLM",
-        dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4,
-             num_key_value_heads=2, head_dim=12, max_position_embeddings=24),
-    ),
+    "llama": ("LlamaForCausalLM", _LLAMA),
+    "mistral": ("MistralForCausalLM", _LLAMA | dict(head_dim=12, sliding_window=None)),
+    "qwen2": ("Qwen2ForCausalLM", _LLAMA),
+    "qwen3": ("Qwen3ForCausalLM", _LLAMA | dict(head_dim=12)),
     "modernbert": (
         "ModernBertForMaskedLM",
         _ENCODER | dict(num_hidden_layers=5, local_attention=6, pad_token_id=1, bos_token_id=0, eos_token_id=2,

@@ -244,6 +244,7 @@ OPTIONAL.model.local_rope_theta = 10000.0  # global_every above 1, positions="ro
 # Pre-norm: whether the first layer has a norm before its attention. False after a norm of embeddings (ModernBERT).
 OPTIONAL.model.first_attention_norm = True
 OPTIONAL.model.qk_norm = False  # a norm of each head's queries and keys, before their rotation (Qwen 3)
+OPTIONAL.model.qkv_bias = False  # biases of queries, keys and values alone, without model.use_bias (Qwen 2)
 # Scores become c * tanh(score / c) before the relative position bias and the softmax, as in Gemma 2, whose c is 50.0;
 # 0: off. See models/kernels.py for the kernels that compute it.
 OPTIONAL.model.attention_softcap = 0.0

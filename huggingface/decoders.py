@@ -1,4 +1,4 @@
-"""Decoders of `transformers`: GPT2LMHeadModel, LlamaForCausalLM and Qwen3ForCausalLM."""
+"""Decoders of `transformers`: GPT-2, Llama, and Mistral, Qwen 2 and Qwen 3, which differ from Llama in little."""
 
 import math
 from collections.abc import Mapping
@@ -149,23 +149,55 @@ class Llama(Family):
         return rows
 
 
-class Qwen3(Llama):
-    """Qwen3ForCausalLM: Llama with a norm of each head's queries and keys, without local layers."""
+class Mistral(Llama):
+    """MistralForCausalLM without a sliding window: Llama under another name (Mistral 7B v0.3, Mistral NeMo)."""
 
-    architecture = "Qwen3ForCausalLM"
-    model_type = "qwen3"
-    defaults: ClassVar = {name: value for name, value in Llama.defaults.items() if name != "mlp_bias"} | {
-        "vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32, "head_dim": 128,
-        "max_position_embeddings": 32768, "bos_token_id": None, "use_sliding_window": False, "sliding_window": 4096,
-        "max_window_layers": 28, "layer_types": None,
+    architecture = "MistralForCausalLM"
+    model_type = "mistral"
+    defaults: ClassVar = {name: Llama.defaults[name] for name in Llama.defaults if not name.endswith("_bias")} | {
+        "intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
+        "sliding_window": None,
     }  # fmt: skip
-    required: ClassVar = {"attention_bias": False, "partial_rotary_factor": 1.0, "use_sliding_window": False}
-    fields: ClassVar = Llama.fields | {"qk_norm": (True,)}
+    required: ClassVar = {"partial_rotary_factor": 1.0, "sliding_window": None}
+
+    def options(self, hf_config: Mapping[str, Any]) -> Options:
+        """Returns the options. Without `sliding_window` the class has a window of 4096; null is no window."""
+        return super().options({"sliding_window": 4096} | dict(hf_config))
+
+
+class Qwen2(Llama):
+    """Qwen2ForCausalLM (Qwen 2 and 2.5): Llama with biases of queries, keys and values, without local layers."""
+
+    architecture = "Qwen2ForCausalLM"
+    model_type = "qwen2"
+    defaults: ClassVar = {name: Llama.defaults[name] for name in Llama.defaults if not name.endswith("_bias")} | {
+        "vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32, "max_position_embeddings": 32768,
+        "bos_token_id": None, "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28,
+        "layer_types": None,
+    }  # fmt: skip
+    required: ClassVar = {"partial_rotary_factor": 1.0, "use_sliding_window": False}
+    fields: ClassVar = Llama.fields | {"qkv_bias": (True,)}
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         if not isinstance(types := options["layer_types"] or [], list) or {*map(str, types)} - {"full_attention"}:
             raise ConfigError(f"config.json: layer_types={types} is not supported, only full_attention")
         return super()._model_fields(options, tensors)
+
+    def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
+        ours, theirs = "transformer/decoder/layers/self_attention", "model.layers.{}.self_attn"
+        names = ("query", "key", "value") if model.qkv_bias else ()
+        biases = [Tensor(f"{theirs}.{name[0]}_proj.bias", (f"{ours}/{name}/bias",)) for name in names]
+        return super().table(model, hf_config) + biases
+
+
+class Qwen3(Qwen2):
+    """Qwen3ForCausalLM: Llama with a norm of each head's queries and keys, without local layers."""
+
+    architecture = "Qwen3ForCausalLM"
+    model_type = "qwen3"
+    defaults: ClassVar = Qwen2.defaults | {"head_dim": 128, "attention_bias": False}
+    required: ClassVar = Qwen2.required | {"attention_bias": False}
+    fields: ClassVar = Llama.fields | {"qk_norm": (True,)}
 
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
         rows = super().table(model, hf_config)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from contract.errors import ConfigError
-from huggingface.decoders import GPT2, Llama, Qwen3
+from huggingface.decoders import GPT2, Llama, Mistral, Qwen2, Qwen3
 from huggingface.encoder_decoders import T5, Bart
 from huggingface.encoders import (
     BertClassifier,
@@ -34,6 +34,8 @@ FAMILIES: dict[str, Family] = {
         T5(),
         Bart(),
         Llama(),
+        Mistral(),
+        Qwen2(),
         Qwen3(),
         GPT2(),
         RobertaMaskedLM(),

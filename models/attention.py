@@ -216,9 +216,10 @@ class Attention(nnx.Module):
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         self.config = config
         D, H, G, K = config.d_model, config.num_heads, config.num_kv_heads, config.head_dim
-        self.query = Linear(config, D, H * K, initializers.query(config), rngs=rngs)
-        self.key = Linear(config, D, G * K, initializers.key_value(config), rngs=rngs)
-        self.value = Linear(config, D, G * K, initializers.key_value(config), rngs=rngs)
+        linear = functools.partial(Linear, config, D, use_bias=config.qkv_bias, rngs=rngs)
+        self.query = linear(H * K, initializers.query(config))
+        self.key = linear(G * K, initializers.key_value(config))
+        self.value = linear(G * K, initializers.key_value(config))
         self.out = Linear(config, H * K, D, initializers.attention_output(config), rngs=rngs)
         if config.qk_norm:
             self.query_norm, self.key_norm = (Norm(config, features=K, rngs=rngs) for _ in range(2))
@@ -265,8 +266,7 @@ class Attention(nnx.Module):
     def _project(self, x_BxLxD: Array, *names: str) -> list[Array]:
         """Returns each projection of x, [B, heads, L, K]; with model.qk_norm, queries and keys after their norms."""
         B, L, D = x_BxLxD.shape
-        maps = [getattr(self, name) for name in names]
-        outputs = linear_maps(x_BxLxD.reshape(B * L, D), *maps)
+        outputs = linear_maps(x_BxLxD.reshape(B * L, D), *(getattr(self, name) for name in names))
         heads = [y.reshape(B, L, -1, self.config.head_dim).swapaxes(1, 2) for y in outputs]
         norms = {"query": self.query_norm, "key": self.key_norm} if self.config.qk_norm else {}
         return [norms[name](x) if name in norms else x for name, x in zip(names, heads, strict=True)]

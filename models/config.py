@@ -57,6 +57,7 @@ class ModelConfig:
     local_rope_theta: Annotated[float, "(0, 1e30]"] = 10000.0
     first_attention_norm: bool = True
     qk_norm: bool = False
+    qkv_bias: bool = False
     attention_softcap: Annotated[float, "[0, inf)"] = 0.0
     logits_softcap: Annotated[float, "[0, inf)"] = 0.0
     logits_bias: bool = False

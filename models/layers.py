@@ -177,7 +177,10 @@ logits_product.defvjp(_logits_forward, _logits_backward)
 
 
 class Linear(nnx.Module):
-    """A linear map, x [positions, inputs] -> [positions, outputs] in the compute dtype; bias if model.use_bias."""
+    """A linear map, x [positions, inputs] -> [positions, outputs] in the compute dtype.
+
+    The map has a bias if model.use_bias, or with `use_bias`.
+    """
 
     def __init__(
         self,
@@ -186,11 +189,12 @@ class Linear(nnx.Module):
         outputs: int,
         kernel_init: initializers.Initializer,
         *,
+        use_bias: bool = False,
         rngs: nnx.Rngs,
     ):
         self.dtype = config.dtype
         self.kernel = nnx.Param(kernel_init(rngs.params(), (inputs, outputs), jnp.float32))
-        self.bias = nnx.Param(jnp.zeros(outputs)) if config.use_bias else None
+        self.bias = nnx.Param(jnp.zeros(outputs)) if config.use_bias or use_bias else None
 
     def __call__(self, x: Array) -> Array:
         return affine(x.astype(self.dtype), self.kernel[...], None if self.bias is None else self.bias[...])

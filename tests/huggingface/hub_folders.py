@@ -17,6 +17,8 @@ _TOKENIZERS = {
     "bart": tiny_tokenizers.roberta,
     "gpt2": tiny_tokenizers.gpt2,
     "llama": tiny_tokenizers.llama,
+    "mistral": tiny_tokenizers.llama,
+    "qwen2": tiny_tokenizers.gpt2,
     "qwen3": tiny_tokenizers.gpt2,
     "modernbert": tiny_tokenizers.bert,
 }

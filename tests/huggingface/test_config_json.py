@@ -15,7 +15,13 @@ LLAMA = dict(
 T5 = dict(vocab_size=61, d_model=32, d_ff=40, num_layers=2, d_kv=8, num_heads=4)
 ENCODER = dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4)
 CONFIGS = {"BertForMaskedLM": ENCODER, "ModernBertForMaskedLM": ENCODER, "Qwen3ForCausalLM": LLAMA}
-CONFIGS |= {"GPT2LMHeadModel": GPT2, "LlamaForCausalLM": LLAMA, "T5ForConditionalGeneration": T5}
+CONFIGS |= {
+    "GPT2LMHeadModel": GPT2,
+    "LlamaForCausalLM": LLAMA,
+    "MistralForCausalLM": LLAMA,
+    "Qwen2ForCausalLM": LLAMA,
+    "T5ForConditionalGeneration": T5,
+}
 
 
 def config_of(name, **changes):
@@ -75,6 +81,10 @@ def test_rope_theta_is_that_of_transformers(rope):
         ("BertForMaskedLM", {"num_attention_heads": 0}, "num_attention_heads=0 must divide hidden_size=32"),
         ("BertForMaskedLM", {"hidden_act": 3}, "hidden_act=3 must be text"),
         ("LlamaForCausalLM", {"rope_parameters": "default"}, "rope_parameters=default is not supported"),
+        ("MistralForCausalLM", {}, "sliding_window=4096 is not supported, only None"),
+        ("MistralForCausalLM", {"sliding_window": 12}, "sliding_window=12 is not supported, only None"),
+        ("Qwen2ForCausalLM", {"use_sliding_window": True}, "use_sliding_window=True is not supported, only False"),
+        ("Qwen2ForCausalLM", {"layer_types": ["sliding_attention"] * 2}, "layer_types=.* only full_attention"),
         ("Qwen3ForCausalLM", {"layer_types": 5}, "layer_types=5 is not supported"),
         ("Qwen3ForCausalLM", {"layer_types": [{}]}, r"layer_types=\[{}\] is not supported"),
         ("Qwen3ForCausalLM", {"layer_types": ["sliding_attention"] * 2}, "layer_types=.* only full_attention"),

@@ -86,6 +86,8 @@ def imported(folders, tmp_path_factory):
         ("gpt2", "clm"),
         ("llama", "clm"),
         ("modernbert", "mlm"),
+        ("mistral", "clm"),
+        ("qwen2", "clm"),
         ("qwen3", "clm"),
     ],
 )

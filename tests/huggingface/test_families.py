@@ -30,6 +30,8 @@ VARIANTS = {
     "Llama, shared table, wide heads, one key": (
         "llama", dict(tie_word_embeddings=True, num_key_value_heads=1, head_dim=12, rms_norm_eps=1e-5,
                       rope_parameters={"rope_type": "default", "rope_theta": 50.0}) | SMALL),
+    "Qwen 2, shared table, wide heads, one key": (
+        "qwen2", dict(tie_word_embeddings=True, num_key_value_heads=1, head_dim=12) | SMALL),
     "Qwen 3, shared table, one key": (
         "qwen3", dict(tie_word_embeddings=True, num_key_value_heads=1, rms_norm_eps=1e-5) | SMALL),
     "ModernBERT, every layer global, own output table without a bias": (
@@ -95,7 +97,7 @@ SPECIAL_IDS = {  # model_type -> options
     "electra": dict(pad_token_id=11),
     "roberta": dict(pad_token_id=11) | BEGIN_AND_END,
     "modernbert": dict(pad_token_id=11, cls_token_id=14, sep_token_id=15) | BEGIN_AND_END,
-} | {name: dict(bos_token_id=11, eos_token_id=12) for name in ("gpt2", "llama", "qwen3")}
+} | {name: dict(bos_token_id=11, eos_token_id=12) for name in ("gpt2", "llama", "mistral", "qwen2", "qwen3")}
 
 
 @pytest.mark.parametrize("name", MODELS)
