@@ -64,5 +64,7 @@ def test_flops_of_learners_with_row_losses_by_hand():
     cross_attention = 4 * 32 * 32 + 4 * 40 * 32 * 32 + 4 * 40 * 32
     stacks = 2 * (LAYER + decoder_layer + cross_attention)
     assert pair.forward_flops(40, 1) == stacks + pooler + 2 * 32 * 2
+    narrow = learner_of("classification", "encoder_decoder", model__embedding_size=16)  # projected in both stacks
+    assert narrow.forward_flops(40, 1) == pair.forward_flops(40, 1) + 2 * (40 + 1) * 16 * 32
     of_encoder = learner_of("classification", "encoder_decoder", objective__pooling="mean")
     assert of_encoder.forward_flops(40, 1) == 2 * LAYER + pooler + 2 * 32 * 2, "the decoder does not run"
