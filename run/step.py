@@ -192,7 +192,7 @@ def make_eval_step(learner: Learner, *, bytes_of_token: jax.Array | None, unk: i
         _, sums = learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=False)
         if bytes_of_token is not None:
             side = target_side(batch)
-            num_bytes = bytes_of_token[batch[f"{side}_target_tokens"]]  # pad, as all special tokens, has none
+            num_bytes = bytes_of_token[batch[f"{side}_target_tokens"]] * (batch[f"{side}_segment_ids"] > 0)
             sums["bytes_sum_by_group"] = jax.ops.segment_sum(
                 num_bytes.ravel(), batch["example_source"].ravel(), num_segments=learner.setup.num_groups
             )
