@@ -241,6 +241,10 @@ OPTIONAL.model.target_positions = False
 OPTIONAL.model.global_every = 1  # every n-th layer, from the first on, attends to the whole text, the others locally
 OPTIONAL.model.local_distance = 64  # global_every above 1: positions to each side that a local layer attends to
 OPTIONAL.model.local_rope_theta = 10000.0  # global_every above 1, positions="rope": rope_theta of the local layers
+# positions="rope": waves of rope_theta that are longer than rope_original_length become longer by this factor, as in
+# Llama 3.1, whose factor is 8.0 (32.0 in Llama 3.2); 1: off.
+OPTIONAL.model.rope_scaling_factor = 1.0
+OPTIONAL.model.rope_original_length = 8192  # rope_scaling_factor above 1: tokens of a row before the extension
 # Pre-norm: whether the first layer has a norm before its attention. False after a norm of embeddings (ModernBERT).
 OPTIONAL.model.first_attention_norm = True
 OPTIONAL.model.qk_norm = False  # a norm of each head's queries and keys, before their rotation (Qwen 3)

@@ -85,7 +85,7 @@ _MLP = {"silu": "gated_silu", "gelu_new": "gated_gelu", "gelu_pytorch_tanh": "ga
 
 
 class Llama(Family):
-    """LlamaForCausalLM, with rotary embeddings as in the paper: without scaling of positions (`rope_scaling`).
+    """LlamaForCausalLM, without scaling of positions (`rope_scaling`) or with that of Llama 3.1.
 
     bos_token_id and pad_token_id: see GPT2. Llama has dropout in attention only, so a folder's rate is read as none.
     """
@@ -116,22 +116,17 @@ class Llama(Family):
     start_option = "bos_token_id"
     dropouts = ("attention_dropout",)
     unused = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
+    free = ("rope_scaling_factor", "rope_original_length")
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return {
             "num_kv_heads": options["num_key_value_heads"] or options["num_attention_heads"],
             "head_dim": options["head_dim"] or options.quotient("hidden_size", "num_attention_heads"),
-            "rope_theta": _rope_theta(options),
             "dropout_rate": 0.0,
-        }
+        } | _rope_fields(options)
 
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
-        return {
-            "rope_theta": model.rope_theta,  # read by transformers 4; transformers 5 reads rope_parameters
-            "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
-            "bos_token_id": vocab.decoder_start,
-            "eos_token_id": vocab.eos,
-        }
+        return {"bos_token_id": vocab.decoder_start, "eos_token_id": vocab.eos} | _rope_parameters(model)
 
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
         copies = ("lm_head.weight",) if model.tie_embeddings else ()
@@ -207,24 +202,48 @@ class Qwen3(Qwen2):
         return rows
 
 
-def _rope_theta(options: Options) -> float:
-    """Returns the base of the wavelengths.
+_LLAMA_3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # of every folder; models.positions.rotation has them
 
-    As in transformers 5, this is the entry of rope_scaling, or else of rope_parameters, or else the option rope_theta.
-    Raises ConfigError for scaled positions and for a base that is not a number above 0.
+
+def _rope_fields(options: Options) -> dict[str, Any]:
+    """Returns the fields of rotary embeddings.
+
+    As in transformers 5, the entries are those of rope_scaling, or else of rope_parameters, or else the option
+    rope_theta. Raises ConfigError for positions with another scaling than Llama 3.1's, and for a base or a scaling that
+    is not a number in its range.
     """
     scaling, parameters = options["rope_scaling"], options["rope_parameters"]
-    for name, given in (("rope_scaling", scaling), ("rope_parameters", parameters)):
-        require_plain_rope(name, given)
-    return rope_base((scaling or parameters or {}).get("rope_theta", options["rope_theta"]), "rope_theta")
+    kinds = [require_rope(name, options[name], "default", "llama3") for name in ("rope_scaling", "rope_parameters")]
+    rope, kind = (scaling, kinds[0]) if scaling else (parameters or {}, kinds[1])
+    fields = {"rope_theta": rope_base(rope.get("rope_theta", options["rope_theta"]), "rope_theta")}
+    if kind == "llama3":
+        factor, length = rope.get("factor"), rope.get("original_max_position_embeddings")
+        has_numbers = type(factor) in (int, float) and type(length) is int
+        if not has_numbers or any(rope.get(name) != value for name, value in _LLAMA_3.items()):
+            needed = "factor, original_max_position_embeddings, low_freq_factor=1.0 and high_freq_factor=4.0"
+            raise ConfigError(f"config.json: the scaling {rope} is not supported: llama3 needs {needed}")
+        fields |= {"rope_scaling_factor": float(factor), "rope_original_length": length}
+    return fields
 
 
-def require_plain_rope(name: str, given: Any) -> None:
-    """Raises ConfigError if the option `name` has another value than rotary embeddings without scaling."""
+def _rope_parameters(model: ModelConfig) -> dict[str, Any]:
+    """Returns the options of the rotary embeddings of `model`."""
+    rope = {"rope_type": "default", "rope_theta": model.rope_theta}
+    if model.rope_scaling_factor == 1:
+        return {"rope_theta": model.rope_theta, "rope_parameters": rope}
+    scaling = {"factor": model.rope_scaling_factor, "original_max_position_embeddings": model.rope_original_length}
+    rope |= {"rope_type": "llama3"} | _LLAMA_3 | scaling
+    # transformers 4 reads rope_theta and rope_scaling; transformers 5 reads rope_parameters.
+    return {"rope_theta": model.rope_theta, "rope_scaling": rope, "rope_parameters": rope}
+
+
+def require_rope(name: str, given: Any, *kinds: str) -> str:
+    """Returns the rope_type of the option `name`. Raises ConfigError if it is not one of `kinds`."""
     rope = given or {}
     kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else None
-    if kind != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0:
-        raise ConfigError(f"config.json: {name}={given} is not supported, only rotary embeddings without scaling")
+    if kind not in kinds or rope.get("partial_rotary_factor", 1.0) != 1.0:
+        raise ConfigError(f"config.json: {name}={given} is not supported, only rope_type={' or '.join(kinds)}")
+    return kind
 
 
 def rope_base(theta: Any, name: str) -> float:

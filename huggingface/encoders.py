@@ -9,7 +9,7 @@ import numpy as np
 from contract.errors import ConfigError
 from contract.vocab import Vocab
 from huggingface.config_json import Options
-from huggingface.decoders import require_plain_rope, rope_base
+from huggingface.decoders import require_rope, rope_base
 from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Tensor, holds, linear, norm
 from models.config import ModelConfig
 from models.heads import Classifier, DiscriminatorHead
@@ -369,8 +369,8 @@ def _global_every(options: Options) -> int:
 def _theta(options: Options, kind: str, older: str) -> float:
     """Returns the base of the wavelengths of the layers of a `kind`, or else the option `older`."""
     parameters, name = options["rope_parameters"] or {}, "rope_parameters"
-    require_plain_rope("rope_scaling", options["rope_scaling"])
+    require_rope("rope_scaling", options["rope_scaling"], "default")
     if not isinstance(parameters, dict):
         raise ConfigError(f"config.json: {name}={parameters!r} is not supported, only an entry for each kind of layers")
-    require_plain_rope(f"{name}.{kind}", parameters.get(kind))
+    require_rope(f"{name}.{kind}", parameters.get(kind), "default")
     return rope_base((parameters.get(kind) or {}).get("rope_theta", options[older]), older)

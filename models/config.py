@@ -55,6 +55,8 @@ class ModelConfig:
     global_every: Annotated[int, "[1, 10000]"] = 1
     local_distance: Annotated[int, "[0, 2**24]"] = 64
     local_rope_theta: Annotated[float, "(0, 1e30]"] = 10000.0
+    rope_scaling_factor: Annotated[float, "[1, 2**20]"] = 1.0
+    rope_original_length: Annotated[int, "[1, 2**24]"] = 8192
     first_attention_norm: bool = True
     qk_norm: bool = False
     qkv_bias: bool = False

@@ -90,9 +90,19 @@ def _diagonals(values_HxW: Array, num_queries: int) -> Array:
     return rows[:, : num_queries * width].reshape(heads, num_queries, width)[:, :, num_queries - 1 :]
 
 
-def rotation(positions_BxL: Array, head_dim: int, theta: float) -> Rotation:
-    """Returns cosines and sines of the angles position * theta^(-2i / head_dim) for feature pair i (RoFormer)."""
-    frequencies = theta ** -(np.arange(0, head_dim, 2, dtype=np.float32) / head_dim)
+def rotation(config: ModelConfig, positions_BxL: Array, *, is_local: bool = False) -> Rotation:
+    """Returns cosines and sines of the angles position * theta^(-2i / head_dim) for feature pair i (RoFormer).
+
+    theta is model.rope_theta, or with `is_local` model.local_rope_theta. With a model.rope_scaling_factor above 1 the
+    frequencies of model.rope_theta are those of Llama 3.1: waves longer than model.rope_original_length are longer by
+    the factor, those shorter than a quarter of it are as they were, and between them the frequencies are interpolated.
+    """
+    theta = config.local_rope_theta if is_local else config.rope_theta
+    frequencies = theta ** -(np.arange(0, config.head_dim, 2, dtype=np.float32) / config.head_dim)
+    if config.rope_scaling_factor > 1 and not is_local:
+        waves = config.rope_original_length * frequencies / (2 * np.pi)  # in the original length
+        kept = np.clip((waves - 1) / (4 - 1), 0, 1)
+        frequencies = (frequencies * (kept + (1 - kept) / config.rope_scaling_factor)).astype(np.float32)
     angles = positions_BxL[:, None, :, None].astype(jnp.float32) * frequencies
     return jnp.cos(angles), jnp.sin(angles)
 
@@ -150,6 +160,6 @@ class TargetPositions(nnx.Module):
         target_positions_BxL = positions_BxL if target_positions_BxL is None else target_positions_BxL
         if config.positions == "learned":
             return self.position_embedder(target_positions_BxL)
-        angles = rotation(target_positions_BxL - positions_BxL, config.head_dim, config.rope_theta)
+        angles = rotation(config, target_positions_BxL - positions_BxL)
         features = jnp.concatenate(angles, axis=-1).reshape(-1, config.head_dim)
         return self.offset_projection(features).reshape(*positions_BxL.shape, -1)

@@ -236,12 +236,11 @@ class Stack(nnx.Module):
             encoder_angles = self.encoder_rotation(encoder_positions_BxE)
             of_encoder = encoder_positions_BxE, encoder_segment_ids_BxE
             positions_BxL = continued_positions(positions_BxL, segment_ids_BxL, *of_encoder)
-        return rotation(positions_BxL, config.head_dim, config.rope_theta), encoder_angles
+        return rotation(config, positions_BxL), encoder_angles
 
     def encoder_rotation(self, positions_BxE: Array) -> Rotation | None:
         """Returns the angles of the encoder's keys for the decoder; None without model.continuous_positions."""
-        config = self.config
-        return rotation(positions_BxE, config.head_dim, config.rope_theta) if config.continuous_positions else None
+        return rotation(self.config, positions_BxE) if self.config.continuous_positions else None
 
     def _local(
         self, positions_BxL: Array, key_positions_BxS: Array | None, encoder_segment_ids_BxE: Array | None
@@ -256,8 +255,7 @@ class Stack(nnx.Module):
         if encoder_segment_ids_BxE is not None and config.merged_attention:  # all keys of the encoder are near
             padding = (0, 0), (0, 0), (0, encoder_segment_ids_BxE.shape[1])
             near_BxLxS = jnp.pad(near_BxLxS, padding, constant_values=True)
-        is_rotary = config.positions == "rope"
-        angles = rotation(positions_BxL, config.head_dim, config.local_rope_theta) if is_rotary else None
+        angles = rotation(config, positions_BxL, is_local=True) if config.positions == "rope" else None
         return LocalAttention(near_BxLxS[:, None], angles)
 
     @property

@@ -12,6 +12,9 @@ LLAMA = dict(
     vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
     max_position_embeddings=24,
 )  # fmt: skip
+LLAMA_3 = dict(
+    rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192
+)
 T5 = dict(vocab_size=61, d_model=32, d_ff=40, num_layers=2, d_kv=8, num_heads=4)
 ENCODER = dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4)
 CONFIGS = {"BertForMaskedLM": ENCODER, "ModernBertForMaskedLM": ENCODER, "Qwen3ForCausalLM": LLAMA}
@@ -61,6 +64,12 @@ def test_rope_theta_is_that_of_transformers(rope):
     assert fields_of("LlamaForCausalLM", **rope)["rope_theta"] == expected
 
 
+def test_the_scaling_of_llama_3_2_is_read():
+    """As releases before 5 wrote it: rope_scaling, whose base is the option rope_theta."""
+    fields = fields_of("LlamaForCausalLM", rope_theta=5e5, rope_scaling=LLAMA_3)
+    assert (fields["rope_theta"], fields["rope_scaling_factor"], fields["rope_original_length"]) == (5e5, 32, 8192)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
@@ -81,6 +90,17 @@ def test_rope_theta_is_that_of_transformers(rope):
         ("BertForMaskedLM", {"num_attention_heads": 0}, "num_attention_heads=0 must divide hidden_size=32"),
         ("BertForMaskedLM", {"hidden_act": 3}, "hidden_act=3 must be text"),
         ("LlamaForCausalLM", {"rope_parameters": "default"}, "rope_parameters=default is not supported"),
+        (
+            "LlamaForCausalLM",
+            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
+            "the scaling .* is not supported",
+        ),
+        (
+            "LlamaForCausalLM",
+            {"rope_scaling": LLAMA_3 | {"factor": "8"}},
+            "the scaling .* is not supported: llama3 needs",
+        ),
+        ("LlamaForCausalLM", {"rope_scaling": LLAMA_3 | {"high_freq_factor": 8.0}}, "the scaling .* is not supported"),
         ("MistralForCausalLM", {}, "sliding_window=4096 is not supported, only None"),
         ("MistralForCausalLM", {"sliding_window": 12}, "sliding_window=12 is not supported, only None"),
         ("Qwen2ForCausalLM", {"use_sliding_window": True}, "use_sliding_window=True is not supported, only False"),

@@ -30,6 +30,10 @@ VARIANTS = {
     "Llama, shared table, wide heads, one key": (
         "llama", dict(tie_word_embeddings=True, num_key_value_heads=1, head_dim=12, rms_norm_eps=1e-5,
                       rope_parameters={"rope_type": "default", "rope_theta": 50.0}) | SMALL),
+    "Llama 3.1": (
+        "llama", dict(rope_theta=50.0, rope_parameters={
+            "rope_type": "llama3", "rope_theta": 50.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16}) | SMALL),
     "Qwen 2, shared table, wide heads, one key": (
         "qwen2", dict(tie_word_embeddings=True, num_key_value_heads=1, head_dim=12) | SMALL),
     "Qwen 3, shared table, one key": (

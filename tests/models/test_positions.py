@@ -1,5 +1,7 @@
 """Relative position buckets and biases, and rotary embeddings."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -46,7 +48,7 @@ def test_scores_with_rotary_embeddings_depend_on_the_distance_alone():
     rng = np.random.default_rng(0)
     query, key = rng.standard_normal((2, 1, 1, 1, 8), np.float32)
     query, key = np.tile(query, (1, 1, 20, 1)), np.tile(key, (1, 1, 20, 1))
-    angles = rotation(jnp.arange(20)[None], 8, 100.0)
+    angles = rotation(tiny.config(head_dim=8, positions="rope"), jnp.arange(20)[None])
     scores = np.asarray(rotate(query, angles))[0, 0] @ np.asarray(rotate(key, angles))[0, 0].T
     for distance in range(-19, 20):
         diagonal = np.diagonal(scores, distance)
@@ -58,5 +60,18 @@ def test_scores_with_rotary_embeddings_depend_on_the_distance_alone():
 def test_features_i_and_i_plus_half_rotate_by_position_times_frequency():
     # Two pairs and theta 100 give frequencies 1 and 0.1: at position 2, angles 2 and 0.2.
     x = jnp.asarray([1.0, 0.0, 0.0, 1.0]).reshape(1, 1, 1, 4)
-    rotated = rotate(x, rotation(jnp.asarray([[2]]), 4, 100.0)).ravel()
+    rotated = rotate(x, rotation(tiny.config(head_dim=4, positions="rope"), jnp.asarray([[2]]))).ravel()
     np.testing.assert_allclose(rotated, [np.cos(2), -np.sin(0.2), np.sin(2), np.cos(0.2)], rtol=1e-6)
+
+
+def test_frequencies_of_llama_3_1_by_hand():
+    """Theta 100 and heads of 6 give wavelengths of 6.3, 29.2 and 135.4: below 40 / 4, between, and above 40."""
+    config = tiny.config(head_dim=6, positions="rope", rope_scaling_factor=8.0, rope_original_length=40)
+    short, between, long = (100 ** (-i / 3) for i in range(3))
+    smooth = (40 * between / (2 * np.pi) - 1) / 3  # from 0 at a wavelength of 40 to 1 at one of 10
+    expected = [short, (1 - smooth) * between / 8 + smooth * between, long / 8]
+    _, sines = rotation(config, jnp.asarray([[1]]))
+    np.testing.assert_allclose(np.ravel(sines), np.sin(expected), rtol=1e-6)
+    assert 0.1 < smooth < 0.2
+    local = rotation(dataclasses.replace(config, local_rope_theta=100.0), jnp.asarray([[1]]), is_local=True)
+    np.testing.assert_allclose(np.ravel(local[1]), np.sin([short, between, long]), rtol=1e-6)
