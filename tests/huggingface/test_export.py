@@ -138,7 +138,10 @@ def test_the_tokenizer_adds_what_training_has_around_a_text(exported, name, begi
     assert around_text(experiment) == (begin, end)
     text = "ab" if name == "gpt2" else "ab<extra_id_0>c"
     ids = experiment.tokenizer.encode_with_specials(text).tolist()
-    assert transformers.AutoTokenizer.from_pretrained(out)(text).input_ids == [*begin, *ids, *end]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    assert tokenizer(text).input_ids == [*begin, *ids, *end]
+    is_limited = experiment.model.positions == "learned"
+    assert tokenizer.model_max_length == (experiment.model.max_length if is_limited else 10**30)
 
 
 def test_the_tokenizer_adds_only_what_every_denoiser_has():
