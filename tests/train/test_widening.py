@@ -28,6 +28,7 @@ SMALL = SIZES | dict(vocab_size=50, max_length=12, dtype="float32", remat="none"
 BERT_FIELDS, BART_FIELDS = BERT["base"] | SMALL, BART["base"] | SMALL
 ALL = dict(d_model=32, num_heads=8, num_kv_heads=4, d_ff=60)
 TIED = dict(tie_embeddings=True)
+QWEN = dict(architecture="decoder_only", positions="rope", qk_norm=True, qkv_bias=True, scale_attention=True)
 
 
 def wide(there, here, params, seed=0):
@@ -50,7 +51,7 @@ def wide(there, here, params, seed=0):
         ({}, {"d_ff": 40}),
         (TIED, ALL),
         (TIED | {"scale_logits": True}, ALL),
-        (TIED | {"architecture": "decoder_only", "positions": "rope", "qk_norm": True, "scale_attention": True}, ALL),
+        (TIED | QWEN, ALL),
         (TIED | {"merged_attention": True, "positions": "learned", "share_stacks": True}, ALL),
         (TIED | {"architecture": "encoder_only", "norm": "layer", "use_bias": True, "mlp": "gelu"}, ALL),
         (BERT_FIELDS, ALL),
