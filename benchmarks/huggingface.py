@@ -60,6 +60,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("BertForMaskedLM", _ENCODER),
     "roberta": ("RobertaForMaskedLM", _ENCODER | dict(type_vocab_size=1, max_position_embeddings=26) | _IDS),
     "gpt2": ("GPT2LMHeadModel", dict(vocab_size=61, n_positions=24, n_embd=32, n_layer=3, n_head=4)),
+    "gpt_neox": (
+        "GPTNeoXForCausalLM",
+        dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=2,
+             max_position_embeddings=24, rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.25}),
+    ),
     "llama": ("LlamaForCausalLM", _LLAMA),
     "mistral": ("MistralForCausalLM", _LLAMA | dict(head_dim=12, sliding_window=None)),
     "qwen2": ("Qwen2ForCausalLM", _LLAMA),

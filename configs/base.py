@@ -241,6 +241,7 @@ OPTIONAL.model.target_positions = False
 OPTIONAL.model.global_every = 1  # every n-th layer, from the first on, attends to the whole text, the others locally
 OPTIONAL.model.local_distance = 64  # global_every above 1: positions to each side that a local layer attends to
 OPTIONAL.model.local_rope_theta = 10000.0  # global_every above 1, positions="rope": rope_theta of the local layers
+OPTIONAL.model.partial_rotary_factor = 1.0  # positions="rope": the part of a head's features that rotate (Pythia: 0.25)
 # positions="rope": waves of rope_theta that are longer than rope_original_length become longer by this factor, as in
 # Llama 3.1, whose factor is 8.0 (32.0 in Llama 3.2); 1: off.
 OPTIONAL.model.rope_scaling_factor = 1.0
@@ -248,6 +249,7 @@ OPTIONAL.model.rope_original_length = 8192  # rope_scaling_factor above 1: token
 # Pre-norm: whether the first layer has a norm before its attention. False after a norm of embeddings (ModernBERT).
 OPTIONAL.model.first_attention_norm = True
 OPTIONAL.model.qk_norm = False  # a norm of each head's queries and keys, before their rotation (Qwen 3)
+OPTIONAL.model.parallel_residual = False  # attention and feed-forward block read the same state (GPT-NeoX, Pythia)
 OPTIONAL.model.qkv_bias = False  # biases of queries, keys and values alone, without model.use_bias (Qwen 2)
 # Scores become c * tanh(score / c) before the relative position bias and the softmax, as in Gemma 2, whose c is 50.0;
 # 0: off. See models/kernels.py for the kernels that compute it.

@@ -2,7 +2,7 @@
 
 train.evaluate, train.generate, train.export, train.show and train.init_from read the new folder as that of a run, with
 the model as the checkpoint of step 0. The model is the folder's; the objective follows from its class: CLM for GPT-2,
-Llama, Mistral, Qwen 2 and Qwen 3, MLM for BERT, RoBERTa, ModernBERT and ELECTRA's generator, NSP for BERT with its
+GPT-NeoX, Llama, Mistral and Qwen, MLM for BERT, RoBERTa, ModernBERT and ELECTRA's generator, NSP for BERT with its
 sentence head, span corruption for T5, BART's noise for BART, ELECTRA for a folder that has the folders generator and
 discriminator.
 --config=configs/OTHER.py chooses another one, and --config.data.source and so on the corpus of held-out text. Only
@@ -45,6 +45,7 @@ _DEFAULT_CONFIGS = {
     "ElectraForMaskedLM": "mlm.py",
     "ModernBertForMaskedLM": "mlm.py:roberta",
     "GPT2LMHeadModel": "clm.py",
+    "GPTNeoXForCausalLM": "clm.py",
     "LlamaForCausalLM": "clm.py",
     "MistralForCausalLM": "clm.py",
     "Qwen2ForCausalLM": "clm.py",

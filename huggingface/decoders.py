@@ -126,7 +126,8 @@ class Llama(Family):
         } | _rope_fields(options)
 
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
-        return {"bos_token_id": vocab.decoder_start, "eos_token_id": vocab.eos} | _rope_parameters(model)
+        rope = {"rope_theta": model.rope_theta} | _rope_options(model)  # transformers 4 reads the first
+        return {"bos_token_id": vocab.decoder_start, "eos_token_id": vocab.eos} | rope
 
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
         copies = ("lm_head.weight",) if model.tie_embeddings else ()
@@ -202,20 +203,91 @@ class Qwen3(Qwen2):
         return rows
 
 
+class GPTNeoX(Family):
+    """GPTNeoXForCausalLM (Pythia). Queries, keys and values are one tensor, head by head."""
+
+    architecture = "GPTNeoXForCausalLM"
+    model_type = "gpt_neox"
+    prefix = "gpt_neox."
+    defaults: ClassVar = {
+        "vocab_size": 50432, "hidden_size": 6144, "intermediate_size": 24576, "num_hidden_layers": 44,
+        "num_attention_heads": 64, "hidden_act": "gelu", "max_position_embeddings": 2048, "initializer_range": 0.02,
+        "layer_norm_eps": 1e-5, "tie_word_embeddings": False, "use_parallel_residual": True, "rotary_pct": 0.25,
+        "rotary_emb_base": 10000.0, "partial_rotary_factor": None, "rope_theta": None, "rope_scaling": None,
+        "rope_parameters": None, "attention_bias": True, "attention_dropout": 0.0, "hidden_dropout": 0.0,
+        "bos_token_id": 0,
+    }  # fmt: skip
+    required: ClassVar = {"attention_bias": True}
+    fields: ClassVar = holds(
+        architecture="decoder_only", positions="rope", norm="layer", norm_position="pre", use_bias=True,
+        mlp=("exact_gelu", "gelu", "relu", "silu"), has_prefix=False,
+    )  # fmt: skip
+    equal = ALL_HEADS
+    names: ClassVar = {
+        "vocab_size": "vocab_size", "num_layers": "num_hidden_layers", "d_model": "hidden_size",
+        "num_heads": "num_attention_heads", "num_kv_heads": "num_attention_heads", "d_ff": "intermediate_size",
+        "norm_epsilon": "layer_norm_eps", "tie_embeddings": "tie_word_embeddings",
+        "initializer_range": "initializer_range", "max_length": "max_position_embeddings",
+        "parallel_residual": "use_parallel_residual",
+    }  # fmt: skip
+    activation = ("hidden_act", ACTIVATIONS)
+    start_option = "bos_token_id"
+    dropouts = ("hidden_dropout", "attention_dropout")
+    unused = (r"gpt_neox\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",)
+    free = ("parallel_residual", "partial_rotary_factor", *Llama.free)
+
+    def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        for older, name in (("rotary_emb_base", "rope_theta"), ("rotary_pct", "partial_rotary_factor")):
+            options.require(name, None, options[older])  # some releases wrote both
+        return _rope_fields(options, "rotary_emb_base", options["rotary_pct"])
+
+    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
+        rope, part = _rope_options(model), model.partial_rotary_factor
+        rope = {name: given | {"partial_rotary_factor": part} for name, given in rope.items()}
+        older = {"rotary_emb_base": model.rope_theta, "rotary_pct": part}  # transformers 4 reads these
+        return {"bos_token_id": vocab.decoder_start, "eos_token_id": vocab.eos} | older | rope
+
+    def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
+        # lm_head is the name in transformers 5, which writes folders with the older one.
+        copies = ("embed_out.weight", "lm_head.weight") if model.tie_embeddings else ()
+        rows = [Tensor("gpt_neox.embed_in.weight", ("transformer/token_embedder/embedding",), copies=copies)]
+        if not model.tie_embeddings:
+            rows += linear("embed_out", "transformer/logits_dense", bias=False, copies=("lm_head.weight",))
+        rows += norm("gpt_neox.final_layer_norm", "transformer/decoder/final_norm", bias=True)
+        ours, theirs = "transformer/decoder/layers", "gpt_neox.layers.{}"
+        rows += norm(f"{theirs}.input_layernorm", f"{ours}/self_attention_norm", bias=True)
+        rows += norm(f"{theirs}.post_attention_layernorm", f"{ours}/mlp_norm", bias=True)
+        for name, path in (
+            ("attention.dense", "self_attention/out"),
+            ("mlp.dense_h_to_4h", "mlp/wi"),
+            ("mlp.dense_4h_to_h", "mlp/wo"),
+        ):
+            rows += linear(f"{theirs}.{name}", f"{ours}/{path}", bias=True)
+        for end, leaf in (("weight", "kernel"), ("bias", "bias")):
+            paths = tuple(f"{ours}/self_attention/{name}/{leaf}" for name in ("query", "key", "value"))
+            name, transposed = f"{theirs}.attention.query_key_value.{end}", leaf == "kernel"
+            rows.append(Tensor(name, paths, transposed=transposed, heads=model.num_heads))
+        return rows
+
+
 _LLAMA_3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # of every folder; models.positions.rotation has them
 
 
-def _rope_fields(options: Options) -> dict[str, Any]:
+def _rope_fields(options: Options, base: str = "rope_theta", part: float = 1.0) -> dict[str, Any]:
     """Returns the fields of rotary embeddings.
 
-    As in transformers 5, the entries are those of rope_scaling, or else of rope_parameters, or else the option
-    rope_theta. Raises ConfigError for positions with another scaling than Llama 3.1's, and for a base or a scaling that
-    is not a number in its range.
+    As in transformers 5, the entries are those of rope_scaling, or else of rope_parameters, or else the option `base`
+    and `part` of the features. Raises ConfigError for positions with another scaling than Llama 3.1's, for a base or a
+    scaling that is not a number in its range, and for a part where the class rotates all features, `part` 1.
     """
-    scaling, parameters = options["rope_scaling"], options["rope_parameters"]
-    kinds = [require_rope(name, options[name], "default", "llama3") for name in ("rope_scaling", "rope_parameters")]
-    rope, kind = (scaling, kinds[0]) if scaling else (parameters or {}, kinds[1])
-    fields = {"rope_theta": rope_base(rope.get("rope_theta", options["rope_theta"]), "rope_theta")}
+    rope, kind = {}, "default"
+    for name in ("rope_parameters", "rope_scaling"):
+        found = require_rope(name, options[name], "default", "llama3", rotates_all=part == 1)
+        rope, kind = (options[name], found) if options[name] else (rope, kind)
+    fields = {
+        "rope_theta": rope_base(rope.get("rope_theta", options[base]), base),
+        "partial_rotary_factor": rope.get("partial_rotary_factor", part),
+    }
     if kind == "llama3":
         factor, length = rope.get("factor"), rope.get("original_max_position_embeddings")
         has_numbers = type(factor) in (int, float) and type(length) is int
@@ -226,22 +298,24 @@ def _rope_fields(options: Options) -> dict[str, Any]:
     return fields
 
 
-def _rope_parameters(model: ModelConfig) -> dict[str, Any]:
-    """Returns the options of the rotary embeddings of `model`."""
+def _rope_options(model: ModelConfig) -> dict[str, dict[str, Any]]:
+    """Returns rope_parameters, which transformers 5 reads, and rope_scaling, which transformers 4 reads, if any."""
     rope = {"rope_type": "default", "rope_theta": model.rope_theta}
     if model.rope_scaling_factor == 1:
-        return {"rope_theta": model.rope_theta, "rope_parameters": rope}
+        return {"rope_parameters": rope}
     scaling = {"factor": model.rope_scaling_factor, "original_max_position_embeddings": model.rope_original_length}
     rope |= {"rope_type": "llama3"} | _LLAMA_3 | scaling
-    # transformers 4 reads rope_theta and rope_scaling; transformers 5 reads rope_parameters.
-    return {"rope_theta": model.rope_theta, "rope_scaling": rope, "rope_parameters": rope}
+    return {"rope_scaling": rope, "rope_parameters": rope}
 
 
-def require_rope(name: str, given: Any, *kinds: str) -> str:
-    """Returns the rope_type of the option `name`. Raises ConfigError if it is not one of `kinds`."""
+def require_rope(name: str, given: Any, *kinds: str, rotates_all: bool = True) -> str:
+    """Returns the rope_type of the option `name`.
+
+    Raises ConfigError if it is not one of `kinds`, and with `rotates_all` where a part of the features rotates.
+    """
     rope = given or {}
     kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else None
-    if kind not in kinds or rope.get("partial_rotary_factor", 1.0) != 1.0:
+    if kind not in kinds or (rotates_all and rope.get("partial_rotary_factor", 1.0) != 1.0):
         raise ConfigError(f"config.json: {name}={given} is not supported, only rope_type={' or '.join(kinds)}")
     return kind
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from contract.errors import ConfigError
-from huggingface.decoders import GPT2, Llama, Mistral, Qwen2, Qwen3
+from huggingface.decoders import GPT2, GPTNeoX, Llama, Mistral, Qwen2, Qwen3
 from huggingface.encoder_decoders import T5, Bart
 from huggingface.encoders import (
     BertClassifier,
@@ -38,6 +38,7 @@ FAMILIES: dict[str, Family] = {
         Qwen2(),
         Qwen3(),
         GPT2(),
+        GPTNeoX(),
         RobertaMaskedLM(),
         BertMaskedLM(),
         ModernBertMaskedLM(),

@@ -85,6 +85,7 @@ class Tensor:
     extra_rows: int = 0  # rows before the parameter's: tables of positions that begin after a padding index
     copies: tuple[str, ...] = ()  # other names of the same tensor, for modules that share it
     is_repeated: bool = False  # whether a folder has the copies too, and the first name that is there counts
+    heads: int = 0  # the outputs are head by head, and each head's those of all paths; 0: path by path
     first_layer: int = 0  # the first layer with the tensor; the parameter of those before is 1, and nothing reads it
 
 
@@ -304,6 +305,7 @@ def to_tensors(params: Params, table: Sequence[Tensor]) -> dict[str, np.ndarray]
         arrays = np.concatenate([leaves[path] for path in row.paths], axis=-1)
         arrays = arrays if stacks_layers(row.paths[0]) else arrays[None]
         for (name, *copies), array in zip(_names(row, len(arrays)), arrays[row.first_layer :], strict=True):
+            array = _regrouped(array, len(row.paths), row.heads) if row.heads else array
             array = array.T if row.transposed else array
             array = np.pad(array, ((row.extra_rows, 0), *[(0, 0)] * (array.ndim - 1))) if row.extra_rows else array
             # In C order: safetensors writes an array's memory as it is, so a transposed view would be written wrongly.
@@ -338,6 +340,12 @@ def to_params(
             parts = [layer[k] for layer in layers]
             params[path] = np.stack(parts) if stacks_layers(path) else parts[0]
     return jax.tree_util.tree_map_with_path(lambda path, _: params[leaf_name(path)], shapes)
+
+
+def _regrouped(array: np.ndarray, outer: int, inner: int) -> np.ndarray:
+    """Returns `array`, whose last axis has `outer` groups of `inner` parts, with `inner` groups of `outer` parts."""
+    parts = array.reshape(*array.shape[:-1], outer, inner, -1)
+    return parts.swapaxes(-3, -2).reshape(array.shape)
 
 
 def _names(row: Tensor, num_layers: int) -> list[tuple[str, ...]]:
@@ -377,4 +385,5 @@ def _parts(
             f"tensor {present[0]} has shape {list(array.shape)}, and config.json gives a model with {list(wanted)}"
         )
     array = (array.T if row.transposed else array).astype(np.float32)[row.extra_rows :]
+    array = _regrouped(array, row.heads, len(shapes)) if row.heads else array
     return np.split(array, np.cumsum([shape[-1] for shape in shapes[:-1]]), axis=-1)

@@ -32,7 +32,8 @@ _OF_THE_RUN = (
 CONVERTIBLE = (
     *("architecture", "merged_attention", "continuous_positions", "num_layers", "max_length"),
     *("vocab_size", "d_model", "num_heads", "num_kv_heads", "d_ff", "embedding_size"),
-    *("rope_theta", "local_rope_theta", "initializer", "initializer_range"),
+    *("rope_theta", "local_rope_theta", "rope_scaling_factor", "rope_original_length"),
+    *("initializer", "initializer_range"),
 )
 
 

@@ -55,11 +55,13 @@ class ModelConfig:
     global_every: Annotated[int, "[1, 10000]"] = 1
     local_distance: Annotated[int, "[0, 2**24]"] = 64
     local_rope_theta: Annotated[float, "(0, 1e30]"] = 10000.0
+    partial_rotary_factor: Annotated[float, "(0, 1]"] = 1.0
     rope_scaling_factor: Annotated[float, "[1, 2**20]"] = 1.0
     rope_original_length: Annotated[int, "[1, 2**24]"] = 8192
     first_attention_norm: bool = True
     qk_norm: bool = False
     qkv_bias: bool = False
+    parallel_residual: bool = False
     attention_softcap: Annotated[float, "[0, inf)"] = 0.0
     logits_softcap: Annotated[float, "[0, inf)"] = 0.0
     logits_bias: bool = False
@@ -100,6 +102,11 @@ class ModelConfig:
         return self.architecture == "encoder_decoder" and not self.share_stacks
 
     @property
+    def rotary_features(self) -> int:
+        """Features of a head that rotary positions rotate, the first ones."""
+        return int(self.head_dim * self.partial_rotary_factor)
+
+    @property
     def embedding_width(self) -> int:
         """Columns of the embedding tables: model.embedding_size, or model.d_model if embedding_size is 0."""
         return self.embedding_size or self.d_model
@@ -112,8 +119,8 @@ def _check_combinations(config: ModelConfig) -> None:
             f"model.num_kv_heads={config.num_kv_heads} must divide model.num_heads={config.num_heads}: "
             "every key/value head serves the same number of query heads"
         )
-    if config.positions == "rope" and config.head_dim % 2:
-        raise ValueError(f"model.head_dim={config.head_dim} must be even for model.positions='rope'")
+    if config.positions == "rope":
+        _check_rope(config)
     if config.positions == "relative":
         buckets, distance = config.relative_num_buckets, config.relative_max_distance
         if buckets % 2 or buckets < 4:
@@ -134,8 +141,8 @@ def _check_combinations(config: ModelConfig) -> None:
             "model.tie_embeddings=True this needs model.prediction_head='bert', which projects states to the table's "
             "width"
         )
-    if config.layers_differ or config.logits_bias:
-        _check_encoder(config)
+    if config.layers_differ or config.logits_bias or config.parallel_residual:
+        _check_layers(config)
     if config.parameterization == "complete_p":
         _check_complete_p(config)
     if config.architecture != "encoder_decoder" or config.target_positions or config.continuous_positions:
@@ -163,8 +170,21 @@ def _check_stacks(config: ModelConfig) -> None:
         )
 
 
-def _check_encoder(config: ModelConfig) -> None:
-    """Raises ValueError for fields of ModernBERT that contradict others."""
+def _check_rope(config: ModelConfig) -> None:
+    """Raises ValueError if rotary positions cannot rotate the features of a head in pairs."""
+    if config.rotary_features % 2 or not config.rotary_features:
+        part = f" times model.partial_rotary_factor={config.partial_rotary_factor}" * (config.partial_rotary_factor < 1)
+        raise ValueError(f"model.head_dim={config.head_dim}{part} must be even for model.positions='rope'")
+
+
+def _check_layers(config: ModelConfig) -> None:
+    """Raises ValueError for fields of layers of ModernBERT and GPT-NeoX that contradict others."""
+    has_cross_attention = config.architecture == "encoder_decoder" and not config.merged_attention
+    if config.parallel_residual and (has_cross_attention or config.norm_position == "post"):
+        raise ValueError(
+            "model.parallel_residual=True needs model.norm_position='pre' and a model without cross-attention: both "
+            "blocks of a layer read its input"
+        )
     if config.global_every > 1 and config.target_positions:
         raise ValueError(
             f"model.global_every={config.global_every} must be 1 for model.target_positions=True: a text in another "

@@ -15,7 +15,7 @@ from models import initializers
 from models.config import ModelConfig
 from models.layers import Embedding, Linear
 
-Rotation = tuple[Array, Array]  # cosines and sines of the angles, each float32 [B, 1, L, head_dim / 2]
+Rotation = tuple[Array, Array]  # cosines and sines of the angles, each float32 [B, 1, L, rotary_features / 2]
 
 
 def relative_position_bucket(
@@ -91,14 +91,15 @@ def _diagonals(values_HxW: Array, num_queries: int) -> Array:
 
 
 def rotation(config: ModelConfig, positions_BxL: Array, *, is_local: bool = False) -> Rotation:
-    """Returns cosines and sines of the angles position * theta^(-2i / head_dim) for feature pair i (RoFormer).
+    """Returns cosines and sines of the angles position * theta^(-2i / n) for pair i of n features (RoFormer).
 
-    theta is model.rope_theta, or with `is_local` model.local_rope_theta. With a model.rope_scaling_factor above 1 the
-    frequencies of model.rope_theta are those of Llama 3.1: waves longer than model.rope_original_length are longer by
-    the factor, those shorter than a quarter of it are as they were, and between them the frequencies are interpolated.
+    n is model.rotary_features. theta is model.rope_theta, or with `is_local` model.local_rope_theta. With a
+    model.rope_scaling_factor above 1 the frequencies of model.rope_theta are those of Llama 3.1: waves longer than
+    model.rope_original_length are longer by the factor, those shorter than a quarter of it are as they were, and
+    between them the frequencies are interpolated.
     """
-    theta = config.local_rope_theta if is_local else config.rope_theta
-    frequencies = theta ** -(np.arange(0, config.head_dim, 2, dtype=np.float32) / config.head_dim)
+    theta, n = config.local_rope_theta if is_local else config.rope_theta, config.rotary_features
+    frequencies = theta ** -(np.arange(0, n, 2, dtype=np.float32) / n)
     if config.rope_scaling_factor > 1 and not is_local:
         waves = config.rope_original_length * frequencies / (2 * np.pi)  # in the original length
         kept = np.clip((waves - 1) / (4 - 1), 0, 1)
@@ -108,14 +109,15 @@ def rotation(config: ModelConfig, positions_BxL: Array, *, is_local: bool = Fals
 
 
 def rotate(x_BxHxLxK: Array, rotation: Rotation) -> Array:
-    """Rotates each pair of features by its angle, computed in float32; same shape and dtype as x.
+    """Rotates pairs of the first features by their angles, computed in float32; same shape and dtype as x.
 
-    Deviation from RoFormer: feature i is paired with feature i + head_dim / 2, not with its neighbour. GPT-NeoX and
-    Hugging Face's Llama do the same.
+    Deviation from RoFormer: of n features that have angles, i is paired with i + n / 2, not with its neighbour.
+    GPT-NeoX and Hugging Face's Llama do the same.
     """
     cos, sin = rotation
-    first, second = jnp.split(x_BxHxLxK.astype(jnp.float32), 2, axis=-1)
-    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    pairs = cos.shape[-1]
+    first, second, rest = jnp.split(x_BxHxLxK.astype(jnp.float32), (pairs, 2 * pairs), axis=-1)
+    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin, rest], axis=-1)
     return rotated.astype(x_BxHxLxK.dtype)
 
 
@@ -149,7 +151,7 @@ class TargetPositions(nnx.Module):
             self.position_embedder = Embedding(config, config.max_length, rngs=rngs)
         else:
             width, init = config.embedding_width, initializers.matrix(config)
-            self.offset_projection = Linear(config, config.head_dim, width, init, rngs=rngs)
+            self.offset_projection = Linear(config, config.rotary_features, width, init, rngs=rngs)
 
     def __call__(self, positions_BxL: Array, target_positions_BxL: Array | None) -> Array:
         """Maps the positions of the tokens that are read, and of the targets, int32, to [B, L, columns].
@@ -161,5 +163,5 @@ class TargetPositions(nnx.Module):
         if config.positions == "learned":
             return self.position_embedder(target_positions_BxL)
         angles = rotation(config, target_positions_BxL - positions_BxL)
-        features = jnp.concatenate(angles, axis=-1).reshape(-1, config.head_dim)
+        features = jnp.concatenate(angles, axis=-1).reshape(-1, config.rotary_features)
         return self.offset_projection(features).reshape(*positions_BxL.shape, -1)

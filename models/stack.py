@@ -52,6 +52,8 @@ class AttentionContext(NamedTuple):
 class Layer(nnx.Module):
     """Self-attention, cross-attention if any, and feed-forward block, each with a norm and a residual connection.
 
+    With model.parallel_residual both blocks read the layer's input, each after its own norm, as in GPT-NeoX.
+
     With model.merged_attention, a decoder's layer has no cross-attention. Its self-attention then has the keys and
     values of the encoder's states after those of the row, by the same projections and in one softmax, as in T5Gemma 2
     (Zhang et al. 2025, arXiv 2512.14856). The encoder's keys have no relative position bias, rotary positions only with
@@ -85,17 +87,15 @@ class Layer(nnx.Module):
         dropout_key: None: no dropout.
         """
         self_key, cross_key, mlp_key = split_key(dropout_key, 3)
-        x = x_BxLxD
-
-        normed = self._pre_norm(self.self_attention_norm, x)
-        normed = normed if context.skips_norm is None else jnp.where(context.skips_norm, x, normed)
+        normed = self._pre_norm(self.self_attention_norm, x_BxLxD)
+        normed = normed if context.skips_norm is None else jnp.where(context.skips_norm, x_BxLxD, normed)
         query, keys_values = self.self_attention.queries_keys_values(normed, context.rotation)
         if cached is not None:
             keys_values = cached = _update_cache(cached, keys_values, context.cache_index)
         if self.config.merged_attention and cross is not None:
             keys_values = KeysValues(*(jnp.concatenate(x, axis=2) for x in zip(keys_values, cross, strict=True)))
         y = self.self_attention(query, keys_values, attention_fn=context.attention_fn, dropout_key=self_key)
-        x = self._add_residual(self.self_attention_norm, x, y)
+        x = self._add_residual(self.self_attention_norm, x_BxLxD, y)
 
         if context.cross_attention_fn is not None:
             assert cross is not None, "the encoder's keys and values are missing"
@@ -104,7 +104,8 @@ class Layer(nnx.Module):
             y = self.cross_attention(query, cross, attention_fn=context.cross_attention_fn, dropout_key=cross_key)
             x = self._add_residual(self.cross_attention_norm, x, y)
 
-        y = self.mlp(self._pre_norm(self.mlp_norm, x), dropout_key=mlp_key)
+        inputs = x_BxLxD if self.config.parallel_residual else x
+        y = self.mlp(self._pre_norm(self.mlp_norm, inputs), dropout_key=mlp_key)
         return constrain_activations(self._add_residual(self.mlp_norm, x, y)), cached
 
     def encoder_keys_values(self, encoded_BxExD: Array, rotation: Rotation | None) -> KeysValues:

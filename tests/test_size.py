@@ -22,26 +22,26 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_399,
+    "benchmarks": 1_402,
     "cloze": 293,
     "cluster": 395,
     "command": 385,
-    "configs": 2_385,
+    "configs": 2_387,
     "contract": 421,
     "data": 4_636,
     "evaluation": 1_912,
     "experiment": 1_104,
     "files": 331,
     "generate": 1_014,
-    "huggingface": 2_053,
+    "huggingface": 2_126,
     "learners": 827,
-    "models": 1_660,
+    "models": 1_677,
     "objectives": 3_943,
     "plan": 647,
     "run": 1_365,
     "show": 995,
     "studies": 3_247,
-    "train": 1_045,
+    "train": 1_055,
     "workdir": 864,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.

@@ -10,7 +10,7 @@
 | widths w -> k w | k copies of each feature, head and hidden unit, which share what each weight was | HyperCloning (Samragh et al. 2024, arXiv 2409.12903), after Net2Net (Chen et al. 2016, arXiv 1511.05641) |
 | no target_positions -> target_positions | all arrays are copied, and the second encoding is 0 | sigma-GPT (Pannatier et al. 2024, arXiv 2404.09562) |
 | n learned positions -> more | the table again and again: row i is row i mod n | Longformer (Beltagy et al. 2020, arXiv 2004.05150, section 5) |
-| rope_theta, local_rope_theta -> larger | nothing is copied otherwise | Xiong et al. 2023, arXiv 2309.16039 |
+| rope_theta, local_rope_theta, rope_scaling_factor -> larger | nothing is copied otherwise | Xiong et al. 2023, arXiv 2309.16039 |
 
 The norm before cross-attention is that before self-attention, with which the copied queries were trained. The copied
 queries and keys had rotary positions; cross-attention and the encoder's keys of merged attention have them only with
@@ -34,8 +34,9 @@ from jax import Array
 from contract.errors import ConfigError
 from models.config import ModelConfig
 
-# Fields of config.model that may be larger here.
+# Fields of config.model that may be larger here: of arrays, and of rotary positions, for longer rows.
 WIDTHS = ("d_model", "num_heads", "num_kv_heads", "d_ff", "embedding_size")
+EXTENSIONS = ("rope_theta", "local_rope_theta", "rope_scaling_factor")
 
 # (architecture there, here) -> patterns of the names of arrays here, and the names there.
 _NAMES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
@@ -192,7 +193,7 @@ def describe_conversions(there: ModelConfig, here: ModelConfig, annealing_steps:
         is_longer = here.max_length > there.max_length
         used = f"repeated to {here.max_length}" if is_longer else f"the first {here.max_length} are copied"
         lines.append(f"there are {there.max_length} learned positions: {used}")
-    for field in ("rope_theta", "local_rope_theta") if here.positions == there.positions == "rope" else ():
+    for field in EXTENSIONS if here.positions == there.positions == "rope" else ():
         if getattr(there, field) != getattr(here, field):
             lines.append(f"model.{field} is {getattr(here, field):g} in place of {getattr(there, field):g}")
     return lines

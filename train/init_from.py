@@ -22,13 +22,21 @@ from models.config import ModelConfig
 from models.parameters import array_types, leaf_name, stacks_layers
 from models.transformer import Params, init_params
 from run.compiled_run import CompiledRun
-from train.conversions import check_widths, describe_conversions, layers_there, names_there, widened, width_axes
+from train.conversions import (
+    EXTENSIONS,
+    check_widths,
+    describe_conversions,
+    layers_there,
+    names_there,
+    widened,
+    width_axes,
+)
 
 # Fields of config.model with which the same arrays compute something else.
 _MEANING = (
     *("mlp", "positions", "relative_num_buckets", "relative_max_distance", "norm", "norm_position", "norm_epsilon"),
     *("head_dim", "scale_logits", "scale_attention", "global_every", "local_distance", "first_attention_norm"),
-    *("attention_softcap", "logits_softcap"),
+    *("attention_softcap", "logits_softcap", "parallel_residual", "partial_rotary_factor"),
 )
 
 
@@ -232,8 +240,9 @@ def _check_meaning(origin: Origin, model: ModelConfig) -> None:
     if model.architecture == there.architecture and model.continuous_positions != there.continuous_positions:
         differing.append("continuous_positions")
     if model.positions == "rope":  # larger: for longer rows
-        bases = ("rope_theta", "local_rope_theta")
-        differing += [field for field in bases if getattr(model, field) < getattr(there, field)]
+        differing += [field for field in EXTENSIONS if getattr(model, field) < getattr(there, field)]
+        if there.rope_scaling_factor > 1 and model.rope_original_length != there.rope_original_length:
+            differing.append("rope_original_length")
     if differing:
         field = differing[0]
         value = getattr(there, field)

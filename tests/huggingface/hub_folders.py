@@ -16,6 +16,7 @@ _TOKENIZERS = {
     "roberta": tiny_tokenizers.roberta,
     "bart": tiny_tokenizers.roberta,
     "gpt2": tiny_tokenizers.gpt2,
+    "gpt_neox": tiny_tokenizers.gpt2,
     "llama": tiny_tokenizers.llama,
     "mistral": tiny_tokenizers.llama,
     "qwen2": tiny_tokenizers.gpt2,

@@ -86,6 +86,7 @@ def imported(folders, tmp_path_factory):
         ("gpt2", "clm"),
         ("llama", "clm"),
         ("modernbert", "mlm"),
+        ("gpt_neox", "clm"),
         ("mistral", "clm"),
         ("qwen2", "clm"),
         ("qwen3", "clm"),

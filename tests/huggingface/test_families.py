@@ -30,6 +30,9 @@ VARIANTS = {
     "Llama, shared table, wide heads, one key": (
         "llama", dict(tie_word_embeddings=True, num_key_value_heads=1, head_dim=12, rms_norm_eps=1e-5,
                       rope_parameters={"rope_type": "default", "rope_theta": 50.0}) | SMALL),
+    "GPT-NeoX, one block after the other, shared table, all features rotate, tanh GELU": (
+        "gpt_neox", dict(use_parallel_residual=False, tie_word_embeddings=True, hidden_act="gelu_new",
+                         rope_parameters={"rope_theta": 50.0, "partial_rotary_factor": 1.0}) | SMALL),
     "Llama 3.1": (
         "llama", dict(rope_theta=50.0, rope_parameters={
             "rope_type": "llama3", "rope_theta": 50.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -101,7 +104,9 @@ SPECIAL_IDS = {  # model_type -> options
     "electra": dict(pad_token_id=11),
     "roberta": dict(pad_token_id=11) | BEGIN_AND_END,
     "modernbert": dict(pad_token_id=11, cls_token_id=14, sep_token_id=15) | BEGIN_AND_END,
-} | {name: dict(bos_token_id=11, eos_token_id=12) for name in ("gpt2", "llama", "mistral", "qwen2", "qwen3")}
+} | {
+    name: dict(bos_token_id=11, eos_token_id=12) for name in ("gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3")
+}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -14,7 +14,14 @@ def test_the_fields_are_those_of_config_model_and_three_that_the_caller_derives(
     "changes, field",
     [
         (dict(num_heads=4, num_kv_heads=3), "model.num_kv_heads=3"),
-        (dict(positions="rope", head_dim=5), "model.head_dim=5"),
+        (dict(positions="rope", head_dim=5), "model.head_dim=5 must be even"),
+        (dict(positions="rope", head_dim=8, partial_rotary_factor=0.4), "8 times model.partial_rotary_factor=0.4 must"),
+        (dict(positions="rope", head_dim=8, partial_rotary_factor=0.1), "8 times model.partial_rotary_factor=0.1 must"),
+        (dict(parallel_residual=True), "model.parallel_residual=True needs"),
+        (
+            dict(parallel_residual=True, architecture="encoder_only", norm_position="post"),
+            "model.parallel_residual=True",
+        ),
         (dict(scale_logits=True, tie_embeddings=False), "model.scale_logits"),
         (dict(relative_num_buckets=7), "model.relative_num_buckets=7"),
         (dict(relative_num_buckets=8, relative_max_distance=4), "model.relative_max_distance=4"),

@@ -54,6 +54,13 @@ def test_logits_with_a_cache_equal_those_of_one_pass(architecture, prefix, posit
     check_logits(tiny.config(architecture=architecture, positions=positions), architecture, prefix)
 
 
+def test_gpt_neox_decodes_with_a_cache():
+    fields = dict(parallel_residual=True, partial_rotary_factor=0.4, qkv_bias=True, rope_scaling_factor=4.0)
+    config = tiny.config(architecture="decoder_only", positions="rope", rope_original_length=5, **fields)
+    assert config.rotary_features == 2
+    check_logits(config, "decoder_only", prefix=False)
+
+
 def test_shared_stacks_decode_with_a_cache():
     check_logits(tiny.config(share_stacks=True), "encoder_decoder", prefix=False)
 

@@ -154,10 +154,13 @@ def test_a_run_is_read_with_an_attention_kernel_for_this_machine(clm, tmp_path):
         ("relative", "attention_softcap", 5.0),
         ("relative", "logits_softcap", 5.0),
         ("rope", "rope_theta", 50.0),  # that there is 100
+        ("rope", "rope_scaling_factor", 2.0),  # that there is 4
+        ("rope", "rope_original_length", 4096),
+        ("rope", "partial_rotary_factor", 0.4),
     ],
 )
 def test_a_field_with_which_the_same_arrays_compute_something_else_is_named(positions, field, value):
-    there = tiny.config(positions=positions)
+    there = tiny.config(positions=positions, rope_scaling_factor=4.0)
     origin = types.SimpleNamespace(where="train.init_from=x", kind="run", model=there)
     _check_meaning(origin, there)
     with pytest.raises(ConfigError, match=rf"^train.init_from=x: model\.{field} is .* would compute something else"):
@@ -167,4 +170,10 @@ def test_a_field_with_which_the_same_arrays_compute_something_else_is_named(posi
 def test_a_larger_base_of_rotary_positions_is_a_start():
     there = tiny.config(positions="rope")
     origin = types.SimpleNamespace(where="train.init_from=x", kind="run", model=there)
-    _check_meaning(origin, dataclasses.replace(there, rope_theta=1000.0))
+    _check_meaning(origin, dataclasses.replace(there, rope_theta=1000.0, local_rope_theta=2e5))
+    _check_meaning(origin, dataclasses.replace(there, rope_scaling_factor=8.0, rope_original_length=5))
+    of_decoder = types.SimpleNamespace(
+        **vars(origin) | {"model": dataclasses.replace(there, architecture="decoder_only")}
+    )
+    with pytest.raises(ConfigError, match=r"model\.parallel_residual is False in that run and True here"):
+        _check_meaning(of_decoder, dataclasses.replace(of_decoder.model, parallel_residual=True))
