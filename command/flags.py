@@ -157,7 +157,8 @@ def execute_file(path: str, flag: str) -> types.ModuleType:
     Raises ConfigError, one line, for a path that is no Python file, and for a file that cannot be executed.
     """
     if not path.endswith(".py") or not os.path.isfile(path):
-        raise ConfigError(f"{flag}={path} is not a Python file: name one that ends in .py")
+        fault = "is not a Python file" if os.path.exists(path) else "does not exist"
+        raise ConfigError(f"{flag}={path} {fault}: name a file that ends in .py")
     name = f"_executed_{pathlib.Path(path).stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None

@@ -191,7 +191,7 @@ def test_a_config_that_raises_no_exception_is_named(tmp_path):
         ),
         ("raise GeneratorExit", r"^--code=.*own.py cannot be read: GeneratorExit$"),
         ("class Own(BaseException): pass\nraise Own('x')", r"^--code=.*own.py cannot be read: Own: x$"),
-        (None, r"^--code=.*own.py is not a Python file: name one that ends in .py$"),
+        (None, r"^--code=.*own.py does not exist: name a file that ends in .py$"),
         ("import no_such_module", r"^--code=.* cannot be read: ModuleNotFoundError: No module named 'no_such_module'$"),
         ("import sys; sys.exit(0)", r"^--code=.* cannot be read: SystemExit: 0$"),
         ("raise ValueError('two\\nlines')", r"^--code=.* cannot be read: ValueError: two lines$"),
@@ -204,6 +204,12 @@ def test_a_file_of_code_that_cannot_be_executed_is_one_line(contents, message, t
     define_code(values)
     with pytest.raises(ConfigError, match=message):
         parse_flags(values, "", ["command", f"--code={file}"])
+
+
+def test_a_file_of_code_with_another_ending_is_named_as_such(tmp_path):
+    (tmp_path / "own.txt").write_text("")
+    with pytest.raises(ConfigError, match=r"^--code=.*own.txt is not a Python file: name a file that ends in .py$"):
+        execute_file(str(tmp_path / "own.txt"), "--code")
 
 
 def test_a_file_of_code_may_define_dataclasses_with_annotations_that_are_text(tmp_path):
