@@ -5,6 +5,7 @@
     model = cloze.load("runs/ul2")                   # the newest checkpoint of a run, or a Hugging Face folder
     model = cloze.new("configs/ul2.py:tiny")         # initial parameters
     model = cloze.train("configs/ul2.py:tiny", "runs/ul2")
+    model.save("runs/own", params)                   # parameters from a training loop of one's own (docs/python.md)
     batches = cloze.batches("configs/ul2.py:tiny")   # NumPy batches for a model of one's own (docs/only_the_data.md)
 
     print(model.show("The quick brown fox jumps over the lazy dog."))

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import functools
 import io
+import os
 import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 from rich.console import Console
 
+from cluster.cluster import Cluster
 from contract.batch import Batch
 from contract.errors import ConfigError
 from data.tokenizers.tokenizer import Tokenizer
@@ -24,9 +26,10 @@ from evaluation.likelihood import Likelihood
 from evaluation.scorer import LanguageModel
 from evaluation.text_losses import TextLoss, text_losses
 from experiment.experiment import Experiment
+from experiment.outside import code_of
 from generate.classify import Classified, classifier_rows, classifies, classify
 from generate.texts import Filled, Generated, NamedText, Options, answer_texts, read_texts
-from models.parameters import Params
+from models.parameters import Params, array_types
 from objectives import Denoiser
 from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus, open_corpora
@@ -245,9 +248,12 @@ class Model:
         found = list(classify(self.experiment, self.params, self.mesh, texts, batch, batch_size))
         return found[0] if is_one else found
 
-    def batches(self, start: int = 0) -> Iterator[Batch]:
-        """Returns an iterator over the training batches `start`, `start` + 1, ... of the run's corpus, without end."""
-        return train_batches(self.experiment, start)
+    def batches(self, start: int = 0, *, shard: tuple[int, int] = (0, 1)) -> Iterator[Batch]:
+        """Returns an iterator over the training batches `start`, `start` + 1, ... of the run's corpus, without end.
+
+        shard: as for cloze.batches.
+        """
+        return train_batches(self.experiment, start, shard)
 
     def evaluate(self, *, allow_changed_corpus: bool = False) -> dict[str, float]:
         """Returns the held-out metrics of train.evaluate.
@@ -260,6 +266,35 @@ class Model:
         if changed and not allow_changed_corpus:
             raise ConfigError(f"{changed}, or set allow_changed_corpus=True")
         return evaluate(run, self.params)
+
+    def save(self, workdir: str | os.PathLike, params: Params) -> None:
+        """Writes parameters from a training loop of one's own as the folder of a run, with the checkpoint of step 0.
+
+        cloze.load, train.init_from and the commands that read a run read it, but train.main does not continue it: what
+        the loop trained on and the state of its optimizer are unknown. With several JAX processes each must call this.
+
+        Args:
+          workdir: the new folder, on this machine or in a bucket.
+          params: arrays with the names, shapes and dtypes (float32) of `self.params`.
+
+        Raises ConfigError for the parameters of another model and for a folder that has a run, and OSError for one that
+        cannot be written.
+        """
+        folder, experiment = Workdir(folder_name(workdir, "workdir")), self.experiment
+        _check_same_arrays(array_types(params), array_types(experiment.params_shapes))
+        with Cluster().check_equal():
+            if folder.has_config or folder.steps():
+                raise ConfigError(f"workdir={folder} has a run or a model already: name a new folder")
+            folder.create()
+        with folder.checkpoints(keep=1) as checkpoints:
+            checkpoints.save(0, {"params": params})
+        with Cluster().check_equal():
+            if jax.process_index() == 0:
+                folder.write_tokenizer(experiment.tokenizer)
+                folder.write_imported({"from": "cloze.Model.save"})
+                corpus = {"tokenizer": experiment.tokenizer.fingerprint}
+                code = code_of(experiment.learner, experiment.denoisers)
+                folder.write_config(experiment.config | {"corpus": corpus} | code)
 
     def metrics(self, split: str | None = None) -> list[dict[str, Any]]:
         """Returns the lines of the run's metrics.jsonl. split: "train" or "eval"; None: all lines."""
@@ -296,11 +331,39 @@ def listed(texts: Any, *, has_pairs: bool = False) -> tuple[list[Any], bool]:
     return [texts] if is_one else list(texts), is_one
 
 
-def train_batches(experiment: Experiment, start: int) -> Iterator[Batch]:
-    """Returns an iterator without end over the training batches `start`, `start` + 1, ... of an experiment's corpus."""
-    data = experiment.data
-    made = experiment.batches(open_corpora(experiment, show_progress=False).train_documents)
+def folder_name(path: Any, name: str) -> str:
+    """Returns the argument `name`, a path, as text. Raises ConfigError for what is no path."""
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"{name} must be the name of a folder, not {type(path).__name__}")
+    return os.fspath(path)
+
+
+def train_batches(experiment: Experiment, start: int, shard: tuple[int, int]) -> Iterator[Batch]:
+    """Returns an iterator without end over the training batches `start`, `start` + 1, ... of an experiment's corpus.
+
+    shard: as for cloze.batches.
+    """
+    data, rows = experiment.data, _rows_of(shard, experiment.train.batch_size)
+    made = experiment.batches(open_corpora(experiment, show_progress=False).train_documents, local_rows=rows)
     return loader(made, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+
+
+def _rows_of(shard: Any, batch_size: int) -> range:
+    """Returns the rows of a batch in a shard. Raises ConfigError for what is no shard of a batch."""
+    kinds = [isinstance(n, int | np.integer) for n in shard] if isinstance(shard, tuple | list) else []
+    if kinds != [True, True] or not 0 <= shard[0] < shard[1]:
+        raise ConfigError(f"shard={shard!r} must be two integers (index, count) with 0 <= index < count")
+    index, count = shard
+    if batch_size % count:
+        raise ConfigError(f"train.batch_size={batch_size} must be a multiple of {count}, the count of shard={shard!r}")
+    return range(index * batch_size // count, (index + 1) * batch_size // count)
+
+
+def _check_same_arrays(given: Mapping[str, str], expected: Mapping[str, str]) -> None:
+    """Raises ConfigError unless parameters are those of the model, both as models.parameters.array_types."""
+    for name in {**expected, **given}:
+        if (here := given.get(name, "missing")) != (there := expected.get(name, "missing")):
+            raise ConfigError(f"params: {name} is {here}, and in this model {there}: give a tree like model.params")
 
 
 def _checked_options(given: Mapping[str, Any]) -> Options:

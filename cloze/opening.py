@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from cloze.model import Model, train_batches
+from cloze.model import Model, folder_name, train_batches
 from cluster.devices import skip_libtpu_without_tpu, use_compilation_cache
 from command.flags import resolve
 from contract.batch import Batch
@@ -39,7 +39,7 @@ def load(path: str | os.PathLike, step: int | None = None, overrides: Mapping[st
     """
     _set_up_jax()
     _check_overrides(overrides)
-    workdir = _folder(path, "path")
+    workdir = folder_name(path, "path")
     if is_huggingface_folder(workdir):
         return _from_hugging_face(workdir, step, overrides or {})
     if overrides:
@@ -82,31 +82,32 @@ def train(config: Config, workdir: str | os.PathLike, overrides: Mapping[str, An
     Raises ConfigError as train.main does.
     """
     _set_up_jax()
-    folder = _folder(workdir, "workdir")
+    folder = folder_name(workdir, "workdir")
     fields = with_origin_fields(_read(config, overrides)[0], overrides or {}, folder)
     train_and_evaluate(make_experiment(fields), folder)
     return load(folder)
 
 
-def batches(config: Config, overrides: Mapping[str, Any] | None = None, *, start: int = 0) -> Iterator[Batch]:
+def batches(
+    config: Config, overrides: Mapping[str, Any] | None = None, *, start: int = 0, shard: tuple[int, int] = (0, 1)
+) -> Iterator[Batch]:
     """Returns an iterator without end over the training batches `start`, `start` + 1, ... of a config. Makes no model.
 
     Batch n is a function of the config and n: dicts of NumPy arrays with the fields of contract/batch.py, made in
     advance by data.reader_threads threads. The first call for a corpus writes its token store in data.cache_dir.
 
-    config, overrides: as for `new`.
+    Args:
+      config, overrides: as for `new`.
+      start: the first batch.
+      shard: (index, count), for several processes or workers: of the train.batch_size rows of each batch only the
+        index-th of `count` parts, train.batch_size / count adjacent rows. The parts of all shards in order are the
+        batch of (0, 1).
 
-    Raises ConfigError for a config that cannot work, and for a corpus that cannot be read.
+    Raises ConfigError for a config that cannot work, for a corpus that cannot be read, and for a shard that is no part
+    of a batch.
     """
     fields = with_origin_fields(_read(config, overrides)[0], overrides or {})
-    return train_batches(make_experiment(fields), start)
-
-
-def _folder(path: Any, name: str) -> str:
-    """Returns a path as text. Raises ConfigError for what is no path."""
-    if not isinstance(path, str | os.PathLike):
-        raise ConfigError(f"{name}={path!r} must be the name of a folder")
-    return os.fspath(path)
+    return train_batches(make_experiment(fields), start, shard)
 
 
 def _check_overrides(overrides: Any) -> None:

@@ -55,7 +55,7 @@ def check_start(experiment: Experiment, corpora: Corpora) -> list[str]:
 def describe_trained_on(trained: Experiment, workdir: Workdir, run: CompiledRun) -> list[str]:
     """Returns notes on the scored text of `run`, relative to the training text of `trained`, the run in `workdir`."""
     if workdir.is_imported:
-        return ["the scored text was not compared with the training text of the model, which is imported"]
+        return ["the scored text was not compared with the training text of the model, which is unknown"]
     count, unknown = _count_trained(trained, workdir, run.experiment, run.corpora)
     notes, data, num_heldout = [], run.experiment.data, len(run.corpora.heldout_documents)
     if workdir.config().get("corpus", {}).get("fingerprint") != run.corpora.content_digest:

@@ -194,7 +194,7 @@ class Exporter:
         rows = {
             "objective": ", ".join(dict.fromkeys([experiment.objective_name, *experiment.denoiser_names])),
             "parameters": f"{sum(leaf.size for leaf in jax.tree.leaves(contents.params)):,}, {self.dtype}",
-            "steps": "imported, not trained here",
+            "steps": "unknown: imported, or trained in a loop of one's own",
         }
         if not self.workdir.is_imported:
             rows["steps"] = f"{step:,} of {experiment.train.batch_size} rows"

@@ -89,7 +89,7 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints) -> 
     else:
         if workdir.is_imported:
             raise ConfigError(
-                f"--workdir={workdir} contains a model that train.convert imported, and no run to continue: choose "
+                f"--workdir={workdir} contains a model of train.convert or Model.save, and no run to continue: choose "
                 f"another --workdir, and start from this one with --config.train.init_from={workdir}"
             )
         if workdir.has_metrics and workdir.metrics():

@@ -56,7 +56,7 @@ PER_PROCESS = ("data.reader_threads", "data.prefetch_batches", "data.cache_dir",
 
 # At the start of data.tokenizer in config.json: the folder of that file. It can be moved with its tokenizer.
 IN_WORKDIR = "{workdir}/"
-# In the folder of a model that train.convert imported: where the model is from.
+# In the folder of a model that train.convert or Model.save wrote: where the model is from.
 IMPORTED_FILE = "imported.json"
 
 ADDED = ("corpus", "code", "teacher")  # sections of config.json that no config has

@@ -47,7 +47,7 @@ class Workdir:
         metrics.jsonl     metrics("eval")                  one dict a line
         checkpoints/      checkpoints(), steps(), counters(step)
         tokenizer/        write_tokenizer(), config_with_own_tokenizer()
-        imported.json     is_imported, imported(), write_imported()   of a model that train.convert wrote
+        imported.json     is_imported, imported(), write_imported()   of a model from elsewhere
         run.lock          lock()
         tensorboard/, wandb/                               of the trackers
 
@@ -177,14 +177,14 @@ class Workdir:
 
     @property
     def is_imported(self) -> bool:
-        """Whether train.convert wrote the folder: no run, but a model whose training text is unknown."""
+        """Whether train.convert or Model.save wrote the folder: no run, but a model whose training text is unknown."""
         return exists(self._join(IMPORTED_FILE))
 
     def imported(self) -> dict[str, Any]:
         """Returns what `write_imported` wrote; {} for a run. Raises ConfigError if the file is damaged."""
         if not self.is_imported:
             return {}
-        return read_json(self._join(IMPORTED_FILE), remedy="convert the Hugging Face folder again")
+        return read_json(self._join(IMPORTED_FILE), remedy="write the folder again")
 
     def write_imported(self, origin: Mapping[str, Any]) -> None:
         """Writes where the model is from, JSON values."""

@@ -209,7 +209,7 @@ def test_training_does_not_continue_an_imported_model(imported, corpus):
     workdir = imported("t5_v1_1")
     config = {name: value for name, value in read_config(workdir).items() if name != "corpus"}
     text = small_text(corpus)
-    with pytest.raises(ConfigError, match=r"contains a model that train.convert imported, and no run to continue"):
+    with pytest.raises(ConfigError, match=r"contains a model of train.convert or Model.save, and no run to continue"):
         train_and_evaluate(make_experiment(config | {"data": config["data"] | text}), str(workdir))
 
 
