@@ -1,11 +1,15 @@
 """The code of docs/python.md, run as written, one block after the other, on tiny runs with random parameters."""
 
+import functools
 import os
 import pathlib
 import re
 
+import jax
+import numpy as np
 import pytest
 
+from run.step import init_state, make_train_step
 from tests.table import small_config
 from tests.train.small_runs import save_random_run
 
@@ -45,4 +49,17 @@ def test_every_block_runs_as_written(folder, monkeypatch, capsys):
     assert printed[2].splitlines()[-1] == "1 2.5"
     assert len(names["both"]) == 2 and len(names["filled"].candidates[0]) == 5
     assert names["trained"].step == 4 and os.path.isdir(folder / "runs" / "clm" / "checkpoints" / "4")
+    check_own_loop(names, printed[-4])
     assert printed[-1] == "--workdir=runs/nowhere is not the folder of a run: runs/nowhere/config.json does not exist\n"
+
+
+def check_own_loop(names, printed):
+    """The loop's updates are those of the step of train.main with the same optimizer."""
+    model, learner, optimizer = names["model"], names["learner"], names["optimizer"]
+    state = init_state(learner, optimizer, model.experiment.seed)
+    step = jax.jit(make_train_step(learner, optimizer, grad_accum_steps=1, seed=0))
+    for n, batch in zip(range(4), model.batches(), strict=False):
+        state, sums = step(state, batch)
+        nats = sums["loss_sum"] / sums["weight_sum"]
+        assert printed.splitlines()[n] == f"batch {n}: {nats:.3f} nats per scored token"
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-6), names["params"], state.params)

@@ -23,9 +23,9 @@ ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
     "benchmarks": 1_402,
-    "cloze": 293,
+    "cloze": 326,
     "cluster": 395,
-    "command": 385,
+    "command": 386,
     "configs": 2_387,
     "contract": 421,
     "data": 4_636,

@@ -1,6 +1,10 @@
 """The Python interface: against train.evaluate, the model's own functions, and each text alone."""
 
+import dataclasses
+import itertools
+import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -10,11 +14,16 @@ import pytest
 
 import cloze
 from contract.errors import ConfigError
+from evaluation import __main__ as evaluate_command
 from evaluation.scorer import _logits
 from experiment.experiment import make_experiment
+from generate import __main__ as generate_command
+from huggingface import export
 from models.transformer import apply
+from objectives import CLM, OBJECTIVES
 from run.compiled_run import make_run
 from run.evaluation import evaluate
+from tests.in_process import run_here
 from tests.table import small_config
 from tests.train.small_runs import save_random_run
 
@@ -118,6 +127,130 @@ def test_batches_are_those_of_training(causal):
         }
 
 
+@pytest.mark.parametrize("name", ["ul2", "nsp", "simcse"])
+def test_shards_in_order_are_the_batch(corpus, name):
+    """Rows of several examples, of two sentences, and rows that are compared with each other."""
+    architecture = "encoder_decoder" if name == "ul2" else "encoder_only"
+    config = small_config(name, architecture, train__batch_size=8, data__reader_threads=0)
+    config["data"] |= {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache")}
+
+    def three_batches(shard):
+        return list(itertools.islice(cloze.batches(config, start=5, shard=shard), 3))
+
+    whole = three_batches((0, 1))
+    for count in (2, 4, 8):
+        shards = [three_batches((index, count)) for index in range(count)]
+        for n, batch in enumerate(whole):
+            for field, rows in batch.items():
+                parts = [shard[n][field] for shard in shards]
+                assert {len(part) for part in parts} == {8 // count}
+                np.testing.assert_array_equal(np.concatenate(parts), rows)
+
+
+def test_a_shard_of_a_model_is_that_of_its_config(causal):
+    half = next(causal.batches(1, shard=(1, 2)))
+    whole = next(causal.batches(1))
+    assert {name: array[len(array) // 2 :].tolist() for name, array in whole.items()} == {
+        name: array.tolist() for name, array in half.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["clm", "ul2", "electra"])
+def test_saved_parameters_are_read_bit_for_bit(corpus, tmp_path, name):
+    architecture = {"clm": "decoder_only", "ul2": "encoder_decoder", "electra": "encoder_only"}[name]
+    config = small_config(name, architecture, model__num_layers=1, train__eval_windows=7)
+    config["data"] |= {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache")}
+    model = cloze.new(config)
+    params = jax.tree.map(lambda array: np.asarray(array) * 1.5 + 0.01, model.params)
+    model.save(tmp_path / "run", params)
+    loaded = cloze.load(tmp_path / "run")
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
+    expected = evaluate(make_run(model.experiment, show_progress=False), params)
+    assert loaded.evaluate() == expected != model.evaluate()
+
+
+def test_a_saved_model_has_its_tokenizer_and_is_no_run_to_continue(corpus, tmp_path):
+    pytest.importorskip("sentencepiece")
+    from tests.data.test_tokenizer import train_model
+
+    tokenizer = train_model(tmp_path / "own.model")
+    config = small_config("clm", "decoder_only", model__num_layers=1, data__tokenizer=str(tokenizer))
+    config["data"] |= {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache")}
+    model = cloze.new(config)
+    model.save(tmp_path / "run", model.params)
+    pathlib.Path(tokenizer).unlink()
+    loaded = cloze.load(tmp_path / "run")
+    assert (
+        loaded.generate("the quick", temperature=0, max_tokens=4).text
+        == model.generate("the quick", temperature=0, max_tokens=4).text
+    )
+    with pytest.raises(cloze.ConfigError, match=r"contains a model of train.convert or Model\.save, and no run"):
+        cloze.train(config, tmp_path / "run", {"data.tokenizer": str(tmp_path / "run" / "tokenizer" / "own.model")})
+
+
+def test_a_saved_model_names_an_objective_from_outside(monkeypatch, tmp_path):
+    own = dataclasses.dataclass(frozen=True)(type("Own", (CLM,), {"__module__": __name__}))
+    monkeypatch.setitem(OBJECTIVES, "own", own)
+    model = cloze.new(small_config("clm", "decoder_only", objective={"name": "own"}, model__num_layers=1))
+    model.save(tmp_path / "run", model.params)
+    monkeypatch.delitem(OBJECTIVES, "own")
+    with pytest.raises(cloze.ConfigError, match="the objective 'own' is not of this repository"):
+        cloze.load(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_commands_read_saved_parameters(causal, tmp_path):
+    pytest.importorskip("safetensors")
+    params = jax.tree.map(lambda array: array * 1.5, causal.params)
+    causal.save(tmp_path / "run", params)
+    found = cloze.load(tmp_path / "run")
+    (tmp_path / "prompts.txt").write_text("the quick\n")
+    printed = []
+    for command, *options in (
+        (evaluate_command,),
+        (generate_command, f"--prompts={tmp_path / 'prompts.txt'}", "--temperature=0", "--max_tokens=8"),
+        (export, f"--out={tmp_path / 'exported'}"),
+    ):
+        status, out, errors = run_here(command.main, f"--workdir={tmp_path / 'run'}", *options)
+        assert status == 0, errors
+        printed.append(out)
+    expected = evaluate(make_run(causal.experiment, show_progress=False), params)["loss"]
+    assert f"{expected:.4f}" in printed[0]
+    answer = found.generate("the quick", temperature=0, max_tokens=8).answer
+    assert json.loads(printed[1])["answer"] == answer
+    assert "unknown: imported, or trained in a loop of one's own" in (tmp_path / "exported" / "README.md").read_text()
+    exported = cloze.load(tmp_path / "exported")
+    np.testing.assert_allclose(exported.logits(found.batch(TEXTS)), found.logits(found.batch(TEXTS)), atol=1e-4)
+
+
+def test_what_cannot_be_saved_is_one_line(causal, tmp_path):
+    params, run = causal.params, causal.workdir
+    for workdir, given, message in (
+        (run, params, f"^workdir={re.escape(run)} has a run or a model already: name a new folder$"),
+        (tmp_path, params["transformer"], r"^params: transformer/\S+ is missing, and in this model float32\["),
+        (
+            tmp_path,
+            params | {"head": np.zeros(2)},
+            r"^params: head is float64\[2\], and in this model missing: give",
+        ),
+        (params, tmp_path, "^workdir must be the name of a folder, not dict$"),
+    ):
+        with pytest.raises(cloze.ConfigError, match=message):
+            causal.save(workdir, given)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_save_prints_nothing_of_orbax(tmp_path):
+    """cloze imports data/ before Orbax, so data/ must not make the logger of absl that Orbax uses."""
+    code = (
+        "import sys, cloze, numpy as np; from workdir.workdir import Workdir\n"
+        "with Workdir(sys.argv[1]).checkpoints(keep=1) as checkpoints: checkpoints.save(0, {'a': np.zeros(2)})"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "run"], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_make_experiment_takes_a_config_dict_and_names_what_it_cannot_take():
     from configs.clm import get_config
 
@@ -145,6 +278,12 @@ INVALID = {
     ),
     "another option": (lambda model: model.generate("a", xyz=1), "^unknown option xyz=1: choose one of mode, max_"),
     "option's type": (lambda model: model.generate("a", temperature="hot"), "^temperature='hot' must be a number, not"),
+    "shard": (lambda model: model.batches(shard=(2, 2)), r"^shard=\(2, 2\) must be two integers \(index, count\) with"),
+    "no shard": (lambda model: model.batches(shard=2), r"^shard=2 must be two integers \(index, count\) with 0 <= ind"),
+    "part of a row": (
+        lambda model: model.batches(shard=(0, 3)),
+        r"^train.batch_size=\d+ must be a multiple of 3, the",
+    ),
     "ids": (lambda model: model.losses(np.array([1, 999])), "^text 1 must be ids from 0 to 3"),
     "denoiser": (lambda model: model.losses("a", denoiser="r"), "^denoiser='r' must be one of 'clm'"),
     "unicode": (lambda model: model.losses("\udcff"), "^text 1 is not valid UTF-8 at character 0"),
@@ -231,10 +370,10 @@ def test_the_packages_that_can_be_shadowed_are_those_that_are_imported():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: cloze.load(None), r"^path=None must be the name of a folder$"),
+        (lambda: cloze.load(None), r"^path must be the name of a folder, not NoneType$"),
         (lambda: cloze.load("runs/x", overrides=5), r"^overrides=5 must map dotted fields to values"),
         (lambda: cloze.new(5), r"^config=5 must be a file of configs/, a ConfigDict or a mapping of its fields$"),
-        (lambda: cloze.train("configs/clm.py", None), r"^workdir=None must be the name of a folder$"),
+        (lambda: cloze.train("configs/clm.py", None), r"^workdir must be the name of a folder, not NoneType$"),
         (lambda: cloze.new("configs/clm.py", {5: 1}), r"^overrides=\{5: 1\} must map dotted fields to values"),
     ],
 )
