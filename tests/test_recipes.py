@@ -253,6 +253,12 @@ def test_ul2s_denoisers_are_those_of_table_1_and_ul2rs_those_of_its_port():
         assert shares_of(config_of(name, variant)) == dict(zip(("[R]", "[S]", "[X]"), expected, strict=True)), variant
 
 
+def test_ul2s_released_checkpoints_have_other_mode_tokens():
+    config = config_of("ul2", "released")
+    assert shares_of(config) == {"[NLU]": 2 / 7, "[S2S]": 1 / 7, "[NLG]": 4 / 7}
+    assert make_experiment(config.to_dict()).config["data"]["mode_tokens"] == tuple(shares_of(config))
+
+
 OBJECTIVES = {
     ("electra", "base"): dict(generator_size=1 / 3, discriminator_weight=50, mask_rate=0.15),
     ("electra", "large"): dict(generator_size=0.25, discriminator_weight=50, mask_rate=0.25),
