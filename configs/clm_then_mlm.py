@@ -8,10 +8,10 @@ At a step of the run all rows change: before it they are read causally and each 
 read in both directions and the masked tokens are predicted. The optimizer and the schedule of the learning rate go on.
 
 Sizes: those of configs/clm.py. Variants, by the percentage of steps with CLM:
-  clm_100, clm_75, clm_50 (default), clm_25, clm_0    15% of the tokens are masked, and predicted in the places where CLM
-                                                      predicts them (MNTP), which is not the paper's
-  clm_75_mlm, clm_50_mlm, clm_25_mlm, clm_0_mlm       the paper's MLM: 40% of the tokens are masked, and predicted at
-                                                      their own positions
+  clm_100, clm_75, clm_50 (default), clm_25, clm_0   15% of the tokens are masked, and predicted in the places where CLM
+                                                     predicts them (MNTP), which is not the paper's
+  clm_75_mlm, clm_50_mlm, clm_25_mlm, clm_0_mlm      the paper's MLM: 40% of the tokens are masked, and predicted at
+                                                     their own positions
 
 Deviations of the latter from the authors' code (Nicolas-BZRD/EuroBERT): it selects each token with the rate as its
 probability; here the number of masks is the expected one, rounded at random. Windows continue into the next document

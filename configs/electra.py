@@ -39,8 +39,8 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config = base.get_config()
     config.objective = ConfigDict(
         mlm.VARIANTS["bert"]
-        | dict(name="electra", mask_token_rate=0.85, random_token_rate=0.0)
-        | dict(generator_size=0.25, generator_layers=1.0, generator_weight=1.0, discriminator_weight=50.0, temperature=1.0)
+        | dict(name="electra", mask_token_rate=0.85, random_token_rate=0.0, temperature=1.0)
+        | dict(generator_size=0.25, generator_layers=1.0, generator_weight=1.0, discriminator_weight=50.0)
         | VARIANTS[variant]
     )
     config.loss.z_loss = 0.0

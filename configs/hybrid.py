@@ -36,9 +36,9 @@ def _rows(share: float, mntp: dict, loss_weight: float) -> dict:
 
 
 # The two ends are the objectives alone, whose tokens have the weight 1.
-VARIANTS = {
-    name: _rows(share, MNTP, 1 / 0.15 if 0 < share < 1 else 1.0) for name, share in _CAUSAL_SHARES.items()
-} | {f"{name}_decay": _rows(_CAUSAL_SHARES[name], _DECAY, 1.0) for name in ("even", "causal_focus", "masked_focus")}
+VARIANTS = {name: _rows(share, MNTP, 1 / 0.15 if 0 < share < 1 else 1.0) for name, share in _CAUSAL_SHARES.items()} | {
+    f"{name}_decay": _rows(_CAUSAL_SHARES[name], _DECAY, 1.0) for name in ("even", "causal_focus", "masked_focus")
+}
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:

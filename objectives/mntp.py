@@ -32,7 +32,7 @@ class MNTP(InPlace):
     mask_rate: Annotated[float, "(0, 1)"]
     mask_token_rate: Annotated[float, "[0, 1]"]
     random_token_rate: Annotated[float, "[0, 1]"]
-    weighting: Literal["token", "text"] = "token"
+    weighting: Literal["token", "text"]
 
     def check(self, field):
         super().check(field)

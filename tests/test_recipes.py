@@ -259,6 +259,15 @@ def test_ul2s_released_checkpoints_have_other_mode_tokens():
     assert make_experiment(config.to_dict()).config["data"]["mode_tokens"] == tuple(shares_of(config))
 
 
+def test_the_second_phase_of_clm_then_mlm_is_the_papers_mlm():
+    """MLMvsCLM's models are mlm40, and Optimus masks all selected tokens and predicts them in place."""
+    config = config_of("clm_then_mlm", "clm_75_mlm")
+    _, masked = make_experiment(config.to_dict()).denoisers
+    fields = dict(mask_rate=0.4, mask_token_rate=1.0, random_token_rate=0.0, mask_count="probabilistic")
+    assert (masked.name, fields.items() <= vars(masked.objective).items()) == ("mlm", True)
+    assert (config.objective.begin_step, config.objective.end_step) == (0.75, 0.75)
+
+
 OBJECTIVES = {
     ("electra", "base"): dict(generator_size=1 / 3, discriminator_weight=50, mask_rate=0.15),
     ("electra", "large"): dict(generator_size=0.25, discriminator_weight=50, mask_rate=0.25),

@@ -151,7 +151,7 @@ def test_a_mixture_with_examples_without_blocks_has_rows_of_each_kind():
     """Each row is the same, with the same fields, in a batch of examples of its kind. MNTP's have no weights."""
     rows = {name: dict(weight=1.0, mode="", **fields) for name, fields in {
         "clm": dict(name="clm"),
-        "mntp": dict(name="mntp", mask_rate=0.5, mask_token_rate=1.0, random_token_rate=0.0),
+        "mntp": dict(name="mntp", mask_rate=0.5, mask_token_rate=1.0, random_token_rate=0.0, weighting="token"),
         "blocks": dict(name="block_diffusion", block_length=4, alignment="next"),
     }.items()}  # fmt: skip
     fields = small_config("hybrid", "decoder_only")
