@@ -62,7 +62,7 @@ def test_bart_pretrains_without_label_smoothing(preset):
 ADAM = dict(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01, schedule="linear", final_learning_rate_fraction=0.0)
 NUMBERS = {
     ("span_corruption", "base"): {
-        "optimizer": dict(learning_rate=0.01, warmup_steps=10_000, schedule="inverse_sqrt"),
+        "optimizer": dict(learning_rate=0.01, warmup_steps=10_000, schedule="rsqrt"),
         "loss": dict(z_loss=1e-4),
         "model": dict(relative_num_buckets=32, relative_max_distance=128, norm_epsilon=1e-6),
     },
