@@ -268,6 +268,19 @@ def test_the_second_phase_of_clm_then_mlm_is_the_papers_mlm():
     assert (config.objective.begin_step, config.objective.end_step) == (0.75, 0.75)
 
 
+@pytest.mark.parametrize("size", [17, 150])
+def test_ettins_decoders_differ_from_its_encoders_in_the_objective_and_in_what_a_token_sees(size):
+    pair = [config_of(name, f"ettin_{size}m").to_dict() for name in ("mlm", "clm")]
+    differing = {
+        f"{section}.{field}"
+        for section in ("data", "model", "loss", "optimizer", "train", "mesh")
+        for field in pair[0][section]
+        if pair[0][section][field] != pair[1][section][field]
+    }
+    assert differing == {"model.architecture", "data.documents", "data.targets_length"}
+    assert make_experiment(pair[1]).learner.model.global_every == 3
+
+
 OBJECTIVES = {
     ("electra", "base"): dict(generator_size=1 / 3, discriminator_weight=50, mask_rate=0.15),
     ("electra", "large"): dict(generator_size=0.25, discriminator_weight=50, mask_rate=0.25),
