@@ -56,6 +56,7 @@ VARIANTS = {  # the weight of each R denoiser, of S, and of each X denoiser
     "packed": (1.0, 1.0, 1.0),
     "released": (1.0, 1.0, 1.0),
 }
+MODE_TOKENS = {"released": ("[NLU]", "[S2S]", "[NLG]")}  # of R, S and X; other variants: those of configs/base.py
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
@@ -63,9 +64,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config = base.get_config()
     size, variant = base.split_preset(preset, SIZES, VARIANTS)
     r, s, x = VARIANTS[variant]
-    if variant == "released":
-        config.data.mode_tokens = ("[NLU]", "[S2S]", "[NLG]")
-    r_mode, s_mode, x_mode = config.data.mode_tokens
+    r_mode, s_mode, x_mode = config.data.mode_tokens = MODE_TOKENS.get(variant, config.data.mode_tokens)
     spans = dict(name="span_corruption", random_roll=False, span_length_distribution="composition")
     denoisers = {
         "r1": denoiser(mode=r_mode, weight=r, **spans, noise_density=0.15, mean_noise_span_length=3.0),
