@@ -98,11 +98,8 @@ def _make_cycle(config: OptimizerConfig, steps: int) -> optax.Schedule:
             return peak * (warmup / jnp.maximum(count + warmup, warmup)) ** 0.5
     else:
         after = optax.constant_schedule(peak)
-    if config.schedule == "rsqrt":
-        return lambda count: after(count - warmup)
-    if not warmup:
-        return after
-    return optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), after], boundaries=[warmup])
+    first = 0.0 if warmup and config.schedule != "rsqrt" else peak
+    return optax.join_schedules([optax.linear_schedule(first, peak, warmup or 1), after], boundaries=[warmup])
 
 
 def _decay_steps(config: OptimizerConfig, steps: int) -> int:
