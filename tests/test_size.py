@@ -25,7 +25,7 @@ CODE = {
     "benchmarks": 1_399,
     "cloze": 293,
     "cluster": 395,
-    "command": 385,
+    "command": 387,
     "configs": 2_402,
     "contract": 421,
     "data": 4_636,
