@@ -390,6 +390,8 @@ def _unknown_field(argv: Sequence[str], fields: Mapping[str, Any]) -> str:
             near = difflib.get_close_matches(match[1], names, n=1)
             near = near or [name for name in names if name.rpartition(".")[2] == match[1].rpartition(".")[2]]
             remedy = f"did you mean {near[0]}?" if near else "--help prints the fields of this config"
+            if re.match(r"objective\.(.*\.)?(schedule$|begin_step$|end_step$|final_|phase_)", match[1]):
+                remedy = "this config has no such schedule: write it in a config file (docs/objectives.md, Schedules)"
             return f"unknown config field in {argument}: {remedy}"
     return ""
 

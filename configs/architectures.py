@@ -127,6 +127,10 @@ _MODERN_BERT_SIZES = {
     "modernbert_large": dict(num_layers=28, d_model=1024, num_heads=16, d_ff=2624),
 }
 ENCODERS = {name: _MODERN_BERT | _size(**sizes) for name, sizes in _MODERN_BERT_SIZES.items()}
+# Ettin's decoders have the shapes of its encoders.
+ETTIN_DECODERS = {
+    name: shape | dict(architecture="decoder_only") for name, shape in ENCODERS.items() if name.startswith("ettin")
+}
 
 # The discriminators: google-research/electra, and the small one as released.
 ELECTRA = {

@@ -140,10 +140,11 @@ def get_config() -> ConfigDict:
     # "rms_scaled_adamw", "adamw", "adafactor", "lion" or "muon" (experiment/optimizer.py), each with a learning rate of
     # its own: 2e-2 suits rms_scaled_adamw, whose steps are relative to the parameters; adamw needs about 2e-3.
     config.optimizer.name = "rms_scaled_adamw"
-    # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt", "constant"; see experiment/schedules.py.
+    # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt", "constant"; "rsqrt" (T5) has none. See
+    # experiment/schedules.py.
     config.optimizer.schedule = "cosine"
     config.optimizer.learning_rate = 2e-2  # at the end of the warm-up
-    config.optimizer.warmup_steps = 50  # updates of the warm-up; 0: no warm-up
+    config.optimizer.warmup_steps = 50  # updates of the warm-up; 0: no warm-up. rsqrt: of the constant rate
     config.optimizer.final_learning_rate_fraction = 0.1  # cosine, linear, wsd: the last rate / learning_rate
     config.optimizer.decay_fraction = 0.2  # wsd: the last part of the steps of a cycle, in which the rate falls
     config.optimizer.b1 = 0.9  # decay rate of the first moment; not read by adafactor

@@ -11,13 +11,16 @@ the text, which compares with that of configs/clm.py and configs/masked_diffusio
 Sizes: small and base of configs/clm.py; the larger ones do not fit its machines with rows of two copies. Variants, by
 the tokens of a block: block_4 (default), block_1, block_16; next predicts a token where the token before it is read, as
 CLM does, in blocks of 4.
+
+The paper's clipped schedules, which hide 30% to 80% of a block, say, are
+--config.objective.min_mask_share=0.3 --config.objective.max_mask_share=0.8 (objectives/block_diffusion.py).
 """
 
 from ml_collections import ConfigDict
 
 from configs import base, clm
 
-_BLOCKS = dict(name="block_diffusion", block_length=4, alignment="same")
+_BLOCKS = dict(name="block_diffusion", block_length=4, alignment="same", min_mask_share=0.0, max_mask_share=1.0)
 VARIANTS = {
     "block_4": _BLOCKS,
     "block_1": _BLOCKS | dict(block_length=1),

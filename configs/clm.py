@@ -4,8 +4,11 @@
     python -m train.main --config=configs/clm.py --config.data.documents=join  # as in GPT-2: attention across documents
 
 Presets: tiny (default: small Llama blocks); small (also named base), medium, large, xl (GPT-2: 124M, 355M, 774M, 1.6B);
-7b, 13b (Llama); 70b (Llama 2). All sizes beyond tiny have the optimizer of the Llama papers, because that of GPT-2 was
-not published. 600,000 batches of 512 rows are a choice of this codebase; Llama's batches have 4M tokens.
+7b, 13b (Llama); 70b (Llama 2). These have the optimizer of the Llama papers, because that of GPT-2 was not published.
+600,000 batches of 512 rows are a choice of this codebase; Llama's batches have 4M tokens. ettin_17m, ettin_32m,
+ettin_68m, ettin_150m, ettin_400m and ettin_1b are Ettin's decoders (Weller et al. 2025): the shapes, optimizer, rows
+and batches of the encoders of configs/mlm.py (configs/recipes.py, with the deviations), so that a pair differs in the
+objective and in what a token sees.
 
 Tiny on two CPU cores: 500 steps, held-out loss 1.926 (standard error 0.039), 2.78 bits per byte; the corpus's
 unigram entropy is 3.236, and a trigram model has a loss of 1.933 on the same windows.
@@ -28,8 +31,13 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.data.update(documents="pack", inputs_length=256, targets_length=256)
     config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 4})
     config.train.update(batch_size=8, steps=500)
-    base.use_size(config, preset, SIZES)
-    if preset not in DIAL:
+    base.use_size(config, preset, SIZES | architectures.ETTIN_DECODERS)
+    if preset in architectures.ETTIN_DECODERS:
+        recipes.use_encoder_recipe(config, preset)
+        config.objective = ConfigDict({"name": "clm"})
+        config.data.targets_length = config.data.inputs_length
+        machines.use_machine(config, preset, {})
+    elif preset not in DIAL:
         recipes.use_llama_recipe(config)
         if preset in architectures.LLAMA2:  # arXiv 2307.09288, section 2.2
             config.optimizer.update(learning_rate=1.5e-4, eps=1e-5)

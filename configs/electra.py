@@ -8,12 +8,14 @@ Sizes: tiny (default), small, base, large (the reference's). Variants, by object
   gdes         the discriminator's is the generator's plus a difference, and trains the difference alone (DeBERTaV3)
   none         a table for each
 
-config.model is the discriminator. The generator has the same depth, and objective.generator_size times the width. The
-reported loss is the generator's, which is not comparable with the loss of an MLM of the discriminator's size.
-metrics.jsonl has the discriminator's metrics too. Deviations: Adam corrects the bias of its moments; the reference does
-not. DeBERTaV3 shares the tables of tokens and of positions so, and here that of types too; all else is ELECTRA's, where
-DeBERTaV3's code shows every selected token as [MASK], weights the discriminator's loss by 10, and has an optimizer for
-each model. Further ones: use_bert_optimizer in configs/recipes.py.
+config.model is the discriminator. The generator has objective.generator_layers times the depth, which is the same in
+ELECTRA, and objective.generator_size times the width. The reported loss is the generator's, which is not comparable
+with the loss of an MLM of the discriminator's size. metrics.jsonl has the discriminator's metrics too. Deviations: Adam
+corrects the bias of its moments; the reference does not. DeBERTaV3 shares the tables of tokens and of positions so, and
+here that of types too; all else is ELECTRA's, where DeBERTaV3's code has a generator of the same width and half the
+depth (objective.generator_size=1.0, generator_layers=0.5), shows every selected token as [MASK] (mask_token_rate=1.0),
+weights the discriminator's loss by 10 (discriminator_weight=10.0), and has an optimizer for each model. Further ones:
+use_bert_optimizer in configs/recipes.py.
 
 At tiny's learning rate, 2e-3, both models learn. At 4e-3 the generator is better, but the discriminator finds almost no
 replaced token.
@@ -37,8 +39,8 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config = base.get_config()
     config.objective = ConfigDict(
         mlm.VARIANTS["bert"]
-        | dict(name="electra", mask_token_rate=0.85, random_token_rate=0.0)
-        | dict(generator_size=0.25, generator_weight=1.0, discriminator_weight=50.0, temperature=1.0)
+        | dict(name="electra", mask_token_rate=0.85, random_token_rate=0.0, temperature=1.0)
+        | dict(generator_size=0.25, generator_layers=1.0, generator_weight=1.0, discriminator_weight=50.0)
         | VARIANTS[variant]
     )
     config.loss.z_loss = 0.0

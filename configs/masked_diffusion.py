@@ -10,7 +10,8 @@ bound is estimated from one draw of exactly k hidden tokens for each held-out wi
 Sizes: tiny (default), base, large (BERT's shapes). Variants:
   same        default: exactly k of n tokens are hidden; a token is predicted at its own position
   next        it is predicted at the position that reads the token before it, as by a causal language model
-  bernoulli   each token is hidden with probability p, uniform from 0.001 to 1, and has the loss weight 1 / p (LLaDA)
+  bernoulli   each token is hidden with probability p, uniform from 0.001 to 1, and has the loss weight 1 / p (LLaDA,
+              which also has objective.random_length_share=0.01)
   cosine      the same with p = sin(pi t / 2), t uniform, and the weight of MD4 in continuous time (Shi et al. 2024)
   polynomial  the same with p = t^2
   response    prompts and responses as in configs/sft.py; only the response is hidden, so the loss compares with SFT's
@@ -22,6 +23,7 @@ from configs import architectures, base, mlm
 from configs.sizes import DIAL
 
 _COUNT = dict(name="masked_diffusion", alignment="same", noise="count", noise_schedule="linear", power=2.0, eps=1e-3)
+_COUNT |= dict(random_length_share=0.0)
 _MD4 = _COUNT | dict(noise="bernoulli", eps=1e-4)
 VARIANTS = {
     "same": _COUNT,

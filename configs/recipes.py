@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 
 def use_t5_recipe(config: ConfigDict) -> None:
-    """Sets T5's recipe: rows of 512 tokens; Adafactor at 0.01, 10,000 steps of warm-up, then an inverse square root.
+    """Sets T5's recipe: rows of 512 tokens; Adafactor at 0.01 for 10,000 steps, then an inverse square root.
 
     Gradients are not clipped by their global norm: T5X's pre-training does not do so, and Adafactor clips each matrix's
     update. The tiny presets of T5's objectives deviate: AdamW scaled by the RMS of each matrix, with gradients clipped
@@ -22,7 +22,7 @@ def use_t5_recipe(config: ConfigDict) -> None:
     experiment sets it for a machine (configs/machines.py).
     """
     config.data.update(inputs_length=512, targets_length=512)
-    config.optimizer.update(name="adafactor", schedule="inverse_sqrt", learning_rate=0.01, warmup_steps=10_000)
+    config.optimizer.update(name="adafactor", schedule="rsqrt", learning_rate=0.01, warmup_steps=10_000)
     config.optimizer.clip_norm = 0.0
     use_long_run(config)
 

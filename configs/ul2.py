@@ -15,6 +15,7 @@ decoder layers). The first three variants differ in the weights of the denoisers
                fill 99% of the encoder's positions and 98% of the decoder's; with one example per row, as in the paper,
                96% and 55%. With other weights train.main reports the data.targets_length that fits
                data.packing="planned".
+  released     the weights of `equal`, with the mode tokens of the released checkpoints
 
 What the paper does not specify, and the field that decides it:
   mixing weights         objective.denoisers.*.weight: see the variants
@@ -30,7 +31,9 @@ What the paper does not specify, and the field that decides it:
   the span lengths       objective.denoisers.*.span_length_distribution: "composition", as in the appendix code, which
                          calls T5's. The paper's text says that they are normal ("normal"); reimplementations of UL2R
                          have "uniform". At 512 inputs x1 then needs data.num_sentinels=150.
-  names of mode tokens   data.mode_tokens: [R], [S], [X], as in the paper; in released checkpoints [NLU], [S2S], [NLG].
+  names of mode tokens   [R], [S], [X], as in the paper; in released checkpoints, and the variant `released`, [NLU],
+                         [S2S], [NLG]. They are data.mode_tokens, and each denoiser names its own
+                         (objective.denoisers.*.mode; '' for none).
 
 Any objectives that share an architecture can be mixed in such a table. configs/ul2r.py has weights that change during
 the run.
@@ -51,7 +54,9 @@ VARIANTS = {  # the weight of each R denoiser, of S, and of each X denoiser
     "s20_r40_x40": (0.2, 0.2, 0.1),
     "s34_r33_x33": (0.165, 0.34, 0.0825),
     "packed": (1.0, 1.0, 1.0),
+    "released": (1.0, 1.0, 1.0),
 }
+MODE_TOKENS = {"released": ("[NLU]", "[S2S]", "[NLG]")}  # of R, S and X; other variants: those of configs/base.py
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:
@@ -59,15 +64,16 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config = base.get_config()
     size, variant = base.split_preset(preset, SIZES, VARIANTS)
     r, s, x = VARIANTS[variant]
+    r_mode, s_mode, x_mode = config.data.mode_tokens = MODE_TOKENS.get(variant, config.data.mode_tokens)
     spans = dict(name="span_corruption", random_roll=False, span_length_distribution="composition")
     denoisers = {
-        "r1": denoiser(mode="[R]", weight=r, **spans, noise_density=0.15, mean_noise_span_length=3.0),
-        "r2": denoiser(mode="[R]", weight=r, **spans, noise_density=0.15, mean_noise_span_length=8.0),
-        "s": denoiser(mode="[S]", weight=s, name="prefix_lm", target_fraction=0.25, split="uniform", sentinel=False),
-        "x1": denoiser(mode="[X]", weight=x, **spans, noise_density=0.5, mean_noise_span_length=3.0),
-        "x2": denoiser(mode="[X]", weight=x, **spans, noise_density=0.5, mean_noise_span_length=8.0),
-        "x3": denoiser(mode="[X]", weight=x, **spans, noise_density=0.15, mean_noise_span_length=64.0),
-        "x4": denoiser(mode="[X]", weight=x, **spans, noise_density=0.5, mean_noise_span_length=64.0),
+        "r1": denoiser(mode=r_mode, weight=r, **spans, noise_density=0.15, mean_noise_span_length=3.0),
+        "r2": denoiser(mode=r_mode, weight=r, **spans, noise_density=0.15, mean_noise_span_length=8.0),
+        "s": denoiser(mode=s_mode, weight=s, name="prefix_lm", target_fraction=0.25, split="uniform", sentinel=False),
+        "x1": denoiser(mode=x_mode, weight=x, **spans, noise_density=0.5, mean_noise_span_length=3.0),
+        "x2": denoiser(mode=x_mode, weight=x, **spans, noise_density=0.5, mean_noise_span_length=8.0),
+        "x3": denoiser(mode=x_mode, weight=x, **spans, noise_density=0.15, mean_noise_span_length=64.0),
+        "x4": denoiser(mode=x_mode, weight=x, **spans, noise_density=0.5, mean_noise_span_length=64.0),
     }
     config.objective = ConfigDict(base.mixture(denoisers))
     base.use_size(config, size, SIZES)

@@ -94,7 +94,7 @@ class Vocab:
         ids = dict(self.modes)
         if name not in ids:
             raise ConfigError(
-                f"mode token {name!r} is not in data.mode_tokens={tuple(ids)}: add it there, or use one of these"
+                f"mode token {name!r} is none of {tuple(ids)}: add it to data.mode_tokens, or set another mode"
             )
         return ids[name]
 

@@ -70,7 +70,7 @@ class OptimizerConfig:
     """Fields of `config.optimizer`."""
 
     name: Literal["adamw", "rms_scaled_adamw", "adafactor", "lion", "muon"]
-    schedule: Literal["cosine", "linear", "inverse_sqrt", "constant", "wsd"]
+    schedule: Literal["cosine", "linear", "inverse_sqrt", "rsqrt", "constant", "wsd"]
     cycles: str
     learning_rate: Annotated[float, "(0, inf)"]
     warmup_steps: Annotated[int, "[0, 2**31)"]

@@ -12,6 +12,8 @@ import optax
 from contract.errors import ConfigError
 from experiment.config import OptimizerConfig
 
+_ROOTS = ("inverse_sqrt", "rsqrt")
+
 
 class Cycle(NamedTuple):
     """The steps of one warm-up and schedule: from update `begin` on, counted from 0, to `end`."""
@@ -45,6 +47,7 @@ def make_schedule(config: OptimizerConfig, steps: int) -> optax.Schedule:
       cosine        half a cosine down to final_learning_rate_fraction * learning_rate at n = `steps`, then constant.
       linear        a straight line to the same value (BERT, BART, ELECTRA: to 0), then constant.
       inverse_sqrt  learning_rate * sqrt(warmup_steps / n).
+      rsqrt         the same, without a warm-up: learning_rate until n = `warmup_steps` (T5X's rsqrt_decay).
       constant      learning_rate.
       wsd           warm-up, stable, decay (MiniCPM, Hu et al. 2024): learning_rate until the last round(steps *
                     decay_fraction) updates. Over these, after a fraction x of them, the rate has fallen by a fraction
@@ -52,9 +55,9 @@ def make_schedule(config: OptimizerConfig, steps: int) -> optax.Schedule:
                     al. (2024) found this shape, "1-sqrt", the best, with decays of 20%; MiniCPM decays exponentially
                     over 10%.
 
-    T5's schedule (T5X pretrain.gin, base 1.0 and 10,000 warm-up steps) is 1 / sqrt(max(n, warmup_steps)): constant
-    during the warm-up. inverse_sqrt with learning_rate=0.01 and warmup_steps=10000 is equal to it from step 10,000 on,
-    and deliberately differs before, because Adam's first steps need a small rate.
+    T5's schedule (T5X pretrain.gin, base 1.0 and 10,000 warm-up steps) is 1 / sqrt(max(n, warmup_steps)), which is
+    rsqrt with learning_rate=0.01 and warmup_steps=10000. It suits Adafactor, which has no momentum; Adam's first steps
+    need the small rates of inverse_sqrt, which is equal from step 10,000 on.
 
     With `optimizer.cycles` each cycle has such a warm-up and schedule, counted from its begin, with its length for
     `steps`. A cycle's schedule continues after its end, as described above, until the next cycle begins; a cycle that
@@ -88,16 +91,15 @@ def _make_cycle(config: OptimizerConfig, steps: int) -> optax.Schedule:
 
         def after(count):
             return peak - (peak - final) * fraction(count) ** 0.5
-    elif config.schedule == "inverse_sqrt":
+    elif config.schedule in _ROOTS:
 
         def after(count):  # from the end of the warm-up, as join_schedules counts
             # join_schedules calls this function before the end of the warm-up too, with numbers below 0.
             return peak * (warmup / jnp.maximum(count + warmup, warmup)) ** 0.5
     else:
         after = optax.constant_schedule(peak)
-    if not warmup:
-        return after
-    return optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), after], boundaries=[warmup])
+    first = 0.0 if warmup and config.schedule != "rsqrt" else peak
+    return optax.join_schedules([optax.linear_schedule(first, peak, warmup or 1), after], boundaries=[warmup])
 
 
 def _decay_steps(config: OptimizerConfig, steps: int) -> int:
@@ -114,9 +116,9 @@ def _check(config: OptimizerConfig, steps: int, length: str) -> None:
             f"optimizer.warmup_steps={config.warmup_steps} must be below {length}: "
             "the steps would end before the warm-up does"
         )
-    if config.schedule == "inverse_sqrt" and config.warmup_steps == 0:
+    if config.schedule in _ROOTS and config.warmup_steps == 0:
         raise ConfigError(
-            "optimizer.warmup_steps=0 with optimizer.schedule='inverse_sqrt': the rate is "
+            f"optimizer.warmup_steps=0 with optimizer.schedule={config.schedule!r}: the rate is "
             "learning_rate * sqrt(warmup_steps / step), so set warmup_steps to 1 or more"
         )
     if config.schedule == "wsd" and not 1 <= _decay_steps(config, steps) <= steps - config.warmup_steps:

@@ -219,14 +219,16 @@ def open_pair(path: str | os.PathLike, where: str) -> ElectraPair:
     fields = discriminator.fields | {name: generator.fields[name] for name in _HEAD_FIELDS}
     size = generator.fields["d_model"] / discriminator.fields["d_model"]
     model = dataclasses.replace(discriminator.model, predicts_tokens=True, **{n: fields[n] for n in _HEAD_FIELDS})
-    expected = generator_config(model, size)
+    layers = generator.fields["num_layers"] / discriminator.fields["num_layers"]
+    expected = generator_config(model, size, layers)
     for name in generator.fields:
         if getattr(generator.model, name) != getattr(expected, name):
             raise ConfigError(
                 f"{where}: model.{name} of the generator is {getattr(generator.model, name)!r}, and next to this "
                 f"discriminator it must be {getattr(expected, name)!r}: all of its widths are smaller by one factor"
             )
-    return ElectraPair(generator, discriminator, where, fields, {"generator_size": size, "embedding_sharing": "shared"})
+    objective = {"generator_size": size, "generator_layers": layers, "embedding_sharing": "shared"}
+    return ElectraPair(generator, discriminator, where, fields, objective)
 
 
 def vocabulary_fields(source: FolderModel | ElectraPair) -> dict[str, Any]:

@@ -68,12 +68,12 @@ class ElectraLearner(Learner):
                 f"loss.chunk_size={self.setup.loss.chunk_size} must be 0 for objective.name='electra', which samples "
                 "from the generator's logits of the whole vocabulary"
             )
-        generator_config(self.model, self.objective.generator_size)
+        _ = self.generator
 
     @property
     def generator(self) -> ModelConfig:
         """The model of the generator."""
-        return generator_config(self.model, self.objective.generator_size)
+        return generator_config(self.model, self.objective.generator_size, self.objective.generator_layers)
 
     @property
     def discriminator(self) -> ModelConfig:
@@ -187,24 +187,36 @@ class ElectraLearner(Learner):
         return self.generator, shared | params["generator"]  # its own embeddings replace the discriminator's
 
 
-def generator_config(model: ModelConfig, size: float) -> ModelConfig:
-    """Returns `model` with its width, heads and d_ff multiplied by `size`, and embedding tables of the same width.
+def generator_config(model: ModelConfig, size: float, layers: float = 1.0) -> ModelConfig:
+    """Returns `model` with its width, heads and d_ff multiplied by `size`, its depth by `layers`, and the same tables.
 
-    A third may be written as 0.33333, as in the reference. Raises ConfigError for sizes that are not whole.
+    A third may be written as 0.33333, as in the reference. Raises ConfigError for sizes that are not whole, and for
+    another depth with CompleteP, whose factors of a step are those of the discriminator's depth.
     """
-    sizes = {name: getattr(model, name) for name in ("d_model", "num_heads", "num_kv_heads", "d_ff")}
-    for name, full in sizes.items():
-        if round(size * full) < 1 or not math.isclose(size * full, round(size * full), rel_tol=1e-4):
-            parts = math.gcd(*sizes.values())
-            raise ConfigError(
-                f"objective.generator_size={size} of model.{name}={full} is {size * full:g}, which is not a whole "
-                f"number: {max(round(size * parts), 1) / parts:g} would give one"
-            )
-    scaled = {name: round(size * full) for name, full in sizes.items()}
+    scaled = _scaled(model, ("d_model", "num_heads", "num_kv_heads", "d_ff"), size, "generator_size")
+    scaled |= _scaled(model, ("num_layers",), layers, "generator_layers")
+    if model.parameterization == "complete_p" and scaled["num_layers"] != model.num_layers:
+        raise ConfigError(
+            f"objective.generator_layers={layers} must be 1.0 with model.parameterization='complete_p', which has one "
+            "depth for all parameters"
+        )
     try:
         return dataclasses.replace(model, **scaled, embedding_size=model.embedding_width)
     except ValueError as error:
         raise ConfigError(f"objective.generator_size={size}: for the generator, {error}") from error
+
+
+def _scaled(model: ModelConfig, names: tuple[str, ...], factor: float, field: str) -> dict[str, int]:
+    """Returns the sizes `names` of `model` times `factor`, of config.objective's `field`."""
+    sizes = {name: getattr(model, name) for name in names}
+    for name, full in sizes.items():
+        if round(factor * full) < 1 or not math.isclose(factor * full, round(factor * full), rel_tol=1e-4):
+            parts = math.gcd(*sizes.values())
+            raise ConfigError(
+                f"objective.{field}={factor} of model.{name}={full} is {factor * full:g}, which is not a whole number: "
+                f"{max(round(factor * parts), 1) / parts:g} would give one"
+            )
+    return {name: round(factor * full) for name, full in sizes.items()}
 
 
 def _ratios(sums: ReplacedTokenSums) -> dict[str, tuple[Array, Array]]:

@@ -156,7 +156,7 @@ def _check_stacks(config: ModelConfig) -> None:
     for field in ("share_stacks", "merged_attention", "continuous_positions"):
         if getattr(config, field) and config.architecture != "encoder_decoder":
             raise ValueError(
-                f"model.{field}=True needs two stacks: set it to False for model.architecture={config.architecture!r}"
+                f"model.{field}=True needs model.architecture='encoder_decoder', not {config.architecture!r}"
             )
     if config.continuous_positions and (config.positions != "rope" or config.global_every > 1):
         raise ValueError(

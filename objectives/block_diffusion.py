@@ -14,6 +14,7 @@ from objectives.prompting import FillBlocks
 from objectives.rows.clean_copies import block_numbers
 
 _COUNT = 3  # tag of keys; `mask_selected` uses 1 and 2
+_ROUNDING = 1e-6  # 0.3 of 10 tokens are 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,15 +36,22 @@ class BlockDiffusion(InPlace):
         causal language model; for the first token of a block this is the clean token before it. With block_length=1 no
         mask is read, and the loss is that of CLM with the same parameters.
 
+    min_mask_share, max_mask_share: k / m is from the one to the other in training: the clipped schedules of BD3-LM,
+        whose losses vary less; with other values than 0 and 1 the loss is not the bound. Where no k has such a share,
+        k is the largest with at most the second, or 1. Evaluations always have 0 and 1.
+
     Every token of the window may be hidden, EOS too, since a causal language model predicts EOS too.
 
-    Deviations: BD3-LM hides each token with a probability t, with the weight 1 / t, and searches for bounds of t that
-    lower the variance of the loss; the exact number k has none of this variance, and k covers 1..m. There [MASK] has
-    probability 0, and evaluations may leave out the first token of a text, its BOS; here it is no exception.
+    Deviations: BD3-LM hides each token with a probability t, with the weight 1 / t, may draw again until the share is
+    within its bounds, and searches for bounds in the course of a run. The exact number k has no variance of its own.
+    There [MASK] has probability 0, and evaluations may leave out the first token of a text, its BOS; here it is no
+    exception.
     """
 
     block_length: Annotated[int, "[1, 2**24]"]
     alignment: Literal["same", "next"]
+    min_mask_share: Annotated[float, "[0, 1]"] = 0.0
+    max_mask_share: Annotated[float, "(0, 1]"] = 1.0
 
     byte_metric: ClassVar[str] = "bits_per_byte"  # the bound, of the text in its order, with the EOS of documents
     has_blocks: ClassVar = True
@@ -55,6 +63,18 @@ class BlockDiffusion(InPlace):
     @property
     def prompting(self):
         return FillBlocks(shifted=self.shifted, block_length=self.block_length)
+
+    def check(self, field):
+        super().check(field)
+        if self.min_mask_share > self.max_mask_share:
+            raise ConfigError(
+                f"{field}.min_mask_share={self.min_mask_share} must be {field}.max_mask_share={self.max_mask_share} or "
+                "less"
+            )
+        return []
+
+    def heldout(self):
+        return dataclasses.replace(self, min_mask_share=0.0, max_mask_share=1.0)
 
     def check_window(self, length, field):
         if self.block_length > length:
@@ -79,7 +99,9 @@ class BlockDiffusion(InPlace):
         of_blocks = rng.bits(rng.fold_in(keys, _COUNT), num_blocks)[valid_positions(counts, num_blocks)]
         m = np.full(len(of_blocks), size)
         m[np.cumsum(counts) - 1] -= counts * size - text.lengths  # the last block of each text
-        k = rng.integers(of_blocks, 1, m)
+        most = np.maximum(np.floor(m * self.max_mask_share + _ROUNDING).astype(np.int64), 1)
+        fewest = np.minimum(np.maximum(np.ceil(m * self.min_mask_share - _ROUNDING).astype(np.int64), 1), most)
+        k = rng.integers(of_blocks, fewest, most)
         allowed = valid_positions(text.lengths, num_blocks * size)[inside].reshape(-1, size)
         chosen = rng.choose_mask(rng.fold_in(of_blocks, _COUNT), allowed, k)
         weights = np.zeros(inside.shape, np.float32)

@@ -14,7 +14,8 @@ from objectives.mlm import MLM
 class ELECTRA(MLM):
     """MLM, which trains the generator, and replaced token detection, which trains the discriminator.
 
-    generator_size: d_model, heads and d_ff of the generator relative to the discriminator. Both have the same depth.
+    generator_size: d_model, heads and d_ff of the generator relative to the discriminator.
+    generator_layers: the same for its layers. ELECTRA: 1.0; DeBERTaV3: 0.5, with a generator_size of 1.0.
     generator_weight, discriminator_weight: weights of the two losses, each a mean over its own tokens. ELECTRA: 1, 50.
     temperature: of sampling from the generator's predictions. The generator's loss does not use it.
     embedding_sharing: "shared": both models have one table of tokens, of positions and of types, and one norm of
@@ -30,6 +31,7 @@ class ELECTRA(MLM):
     """
 
     generator_size: Annotated[float, "(0, 1]"]
+    generator_layers: Annotated[float, "(0, 1]"]
     generator_weight: Annotated[float, "(0, inf)"]
     discriminator_weight: Annotated[float, "(0, inf)"]
     temperature: Annotated[float, "(0, inf)"]

@@ -6,12 +6,13 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 
 from contract import rng
+from contract.errors import ConfigError
 from contract.windows import Capacity
 from objectives.algebra.noise import valid_positions
 from objectives.in_place import InPlace
 from objectives.prompting import FillResponse
 
-_COUNT, _SELECT = 3, 0  # tags of keys; `mask_selected` uses 1 and 2
+_COUNT, _SELECT, _LENGTH = 3, 0, 4  # tags of keys; `mask_selected` uses 1 and 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,8 @@ class MaskedDiffusion(InPlace):
     power: the exponent of noise_schedule="polynomial"; not read by others.
     eps: the least p; not read by noise="count". Above 0 the expected loss is not the bound, which is an integral over p
         from 0 to 1, but the mean of the integrand from eps to 1. LLaDA: 1e-3. MD4: 1e-4.
+    random_length_share: share of the texts that are cut to their first l tokens in training, l uniform in 1..n, so that
+        the model also reads short rows. The rest of such a text is not read in this epoch. LLaDA: 0.01, of batches.
 
     Evaluations have noise="count", as in LLaDA: their loss is the bound for every noise, and varies less.
 
@@ -43,9 +46,9 @@ class MaskedDiffusion(InPlace):
     Every token of the window may be hidden, EOS too, since a causal language model predicts EOS too.
 
     Deviations: MD4 bounds p away from 1 too, and adds a reconstruction term for the least p. In MD4 and MDLM (Sahoo et
-    al.) [MASK] has probability 0; here, as in LLaDA, the model has to learn that it is never a target. LLaDA cuts 1% of
-    its texts to a random length. DiffuLLaMA's code divides the weighted loss by the number of hidden tokens, which is
-    about half of n, so its loss is about twice this one in large batches.
+    al.) [MASK] has probability 0; here, as in LLaDA, the model has to learn that it is never a target. The code of
+    DiffuLLaMA divides the weighted loss by the number of hidden tokens, which is about half of n, so its loss is about
+    twice this one in large batches.
     """
 
     alignment: Literal["same", "next"]
@@ -53,6 +56,7 @@ class MaskedDiffusion(InPlace):
     noise_schedule: Literal["linear", "cosine", "polynomial"] = "linear"
     power: Annotated[float, "[1, 16]"] = 2.0
     eps: Annotated[float, "[0, 1)"] = 1e-3
+    random_length_share: Annotated[float, "[0, 1]"] = 0.0
 
     extra_columns: ClassVar[tuple[str, ...]] = ("quantiles",)
     byte_metric: ClassVar[str] = "bits_per_byte"  # the bound, of the text in its order, with the EOS of documents
@@ -65,10 +69,26 @@ class MaskedDiffusion(InPlace):
     def has_denominators(self):
         return self.noise == "bernoulli"
 
+    @property
+    def covers_window(self):  # type: ignore[override]
+        return not self.random_length_share
+
     def heldout(self):
-        return dataclasses.replace(self, noise="count")
+        return dataclasses.replace(self, noise="count", random_length_share=0.0)
+
+    def read_lengths(self, lengths: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """Returns how many tokens of each text are read: all of `lengths`, int [E], or fewer."""
+        if not self.random_length_share:
+            return lengths
+        keys = rng.fold_in(keys, _LENGTH)
+        is_cut = rng.uniform(keys, 2)[:, 1] < self.random_length_share
+        return np.where(is_cut, rng.integers(keys, 1, lengths), lengths)
+
+    def hidden_mask(self, tokens, lengths, keys, vocab, **columns):
+        return super().hidden_mask(tokens, self.read_lengths(lengths, keys), keys, vocab, **columns)
 
     def corrupt(self, tokens, lengths, keys, vocab, **columns):
+        lengths = self.read_lengths(lengths, keys)
         examples = super().corrupt(tokens, lengths, keys, vocab, **columns)
         if self.noise == "count":  # the loss weights of a text add up to n
             return examples
@@ -132,6 +152,14 @@ class ResponseDiffusion(MaskedDiffusion):
     @property
     def prompting(self):
         return FillResponse(shifted=self.shifted)
+
+    def check(self, field):
+        if self.random_length_share:
+            raise ConfigError(
+                f"{field}.random_length_share={self.random_length_share} must be 0.0 for prompts and responses, which "
+                "are never cut"
+            )
+        return super().check(field)
 
     def capacities(self, shape):
         return (Capacity("data.inputs_length", shape.inputs_length, True, True, 0),)

@@ -55,16 +55,14 @@ def chunks(experiment: Experiment, documents: Documents | MixedDocuments) -> tup
 def chunk_numbers(experiment: Experiment, num_chunks: int, chunk_rows: int) -> list[int]:
     """Returns the numbers of the chunks to read: 0, 1, ..., `num_chunks` - 1.
 
-    If the weights of the mixture, or the fields of an objective, still change after these chunks: `num_chunks` numbers,
-    evenly spaced from 0 to the end of the change.
+    If the weights of the mixture, or the fields of an objective, change during the run: at most `num_chunks` numbers,
+    evenly spaced over the run, so that measured shares and rates are those of the run.
     """
-    ends = [spec.ramp.end for spec in experiment.window_specs if spec.ramp]
-    per_step = experiment.train.batch_size * experiment.row_shape.examples_per_row
-    ends += [task.schedule.end_step * per_step for task in experiment.tasks if task.schedule]
-    last = max(ends, default=0) // (chunk_rows * experiment.row_shape.examples_per_row) + 1
-    if not ends or last < num_chunks:
+    changes = any(spec.ramp for spec in experiment.window_specs) or any(task.schedule for task in experiment.tasks)
+    if not changes:
         return list(range(num_chunks))
-    return np.linspace(0, last, num_chunks).round().astype(int).tolist()
+    last = (experiment.train.steps * experiment.train.batch_size - 1) // chunk_rows
+    return np.unique(np.linspace(0, last, num_chunks).round().astype(int)).tolist()
 
 
 def expected_shares(dataset: Batches, numbers: list[int]) -> np.ndarray:

@@ -239,7 +239,7 @@ def make_page(
         of_chunk = chosen[(chosen >= begin[k]) & (chosen < begin[k + 1])] - begin[k]
         number = 1 + sum(len(row.examples) for row in rows)
         rows += rows_of(experiment, dataset[numbers[k]], numbers[k] * chunk_rows, of_chunk, number)
-    facts, num_rows = experiment_facts(experiment, documents, heldout), num_chunks * chunk_rows
+    facts, num_rows = experiment_facts(experiment, documents, heldout), len(numbers) * chunk_rows
     if not errors:
         facts.append(("checked", f"dtypes, shift, segments and padding of {num_rows:,} rows"))
     of_denoiser = np.concatenate(denoiser_ids) == np.arange(len(experiment.tasks))[:, None]

@@ -38,7 +38,7 @@ def unread_fields(fields: Mapping[str, Any]) -> set[str]:
         "model.base_d_model": fields.get("model.parameterization") == "standard",
         "model.base_num_layers": fields.get("model.parameterization") == "standard",
         "optimizer.decay_fraction": schedule != "wsd",
-        "optimizer.final_learning_rate_fraction": schedule in ("constant", "inverse_sqrt"),
+        "optimizer.final_learning_rate_fraction": schedule in ("constant", "inverse_sqrt", "rsqrt"),
         "optimizer.b1": fields.get("optimizer.name") == "adafactor",
         "optimizer.b2": fields.get("optimizer.name") == "adafactor",
         "optimizer.eps": fields.get("optimizer.name") in ("adafactor", "lion"),

@@ -94,6 +94,19 @@ def test_the_shares_of_the_rows_are_those_of_the_loss(hybrid):
     np.testing.assert_allclose(weights.sum(axis=1), 40, rtol=1e-6)
 
 
+def test_the_shares_of_the_rows_stay_where_the_rate_of_masks_falls():
+    """From 12 masked tokens of 40 to 6, in the course of 10 batches."""
+    experiment = small_experiment("hybrid:even_decay", "decoder_only", train__steps=10, optimizer__warmup_steps=0)
+    windows = random_windows(experiment, 8, same_keys=False)
+    for step, count in ((0, 12), (5, 9), (10, 6)):
+        batch = experiment.collate(windows._replace(row_steps=np.full(8, step)), 8)
+        weights = batch["decoder_loss_weights"]
+        assert np.count_nonzero(weights, axis=1).tolist() == [40, count] * 4
+        np.testing.assert_allclose(weights.sum(axis=1), 40, rtol=1e-6)
+    [_, heldout] = [denoiser.heldout().objective for denoiser in experiment.collate.denoisers]
+    assert (heldout.mask_rate, heldout.weighting) == (0.15, "token")
+
+
 @pytest.mark.parametrize(("end", "alone"), [("clm", {"name": "clm"}), ("mntp", MNTP)])
 def test_the_ends_are_the_objectives_alone_bit_for_bit(end, alone):
     fields = small_config("hybrid", "decoder_only")

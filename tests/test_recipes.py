@@ -62,7 +62,7 @@ def test_bart_pretrains_without_label_smoothing(preset):
 ADAM = dict(b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01, schedule="linear", final_learning_rate_fraction=0.0)
 NUMBERS = {
     ("span_corruption", "base"): {
-        "optimizer": dict(learning_rate=0.01, warmup_steps=10_000, schedule="inverse_sqrt"),
+        "optimizer": dict(learning_rate=0.01, warmup_steps=10_000, schedule="rsqrt"),
         "loss": dict(z_loss=1e-4),
         "model": dict(relative_num_buckets=32, relative_max_distance=128, norm_epsilon=1e-6),
     },
@@ -251,6 +251,34 @@ def test_ul2s_denoisers_are_those_of_table_1_and_ul2rs_those_of_its_port():
     }
     for (name, variant), expected in shares.items():
         assert shares_of(config_of(name, variant)) == dict(zip(("[R]", "[S]", "[X]"), expected, strict=True)), variant
+
+
+def test_ul2s_released_checkpoints_have_other_mode_tokens():
+    config = config_of("ul2", "released")
+    assert shares_of(config) == {"[NLU]": 2 / 7, "[S2S]": 1 / 7, "[NLG]": 4 / 7}
+    assert make_experiment(config.to_dict()).config["data"]["mode_tokens"] == tuple(shares_of(config))
+
+
+def test_the_second_phase_of_clm_then_mlm_is_the_papers_mlm():
+    """MLMvsCLM's models are mlm40, and Optimus masks all selected tokens and predicts them in place."""
+    config = config_of("clm_then_mlm", "clm_75_mlm")
+    _, masked = make_experiment(config.to_dict()).denoisers
+    fields = dict(mask_rate=0.4, mask_token_rate=1.0, random_token_rate=0.0, mask_count="probabilistic")
+    assert (masked.name, fields.items() <= vars(masked.objective).items()) == ("mlm", True)
+    assert (config.objective.begin_step, config.objective.end_step) == (0.75, 0.75)
+
+
+@pytest.mark.parametrize("size", [17, 150])
+def test_ettins_decoders_differ_from_its_encoders_in_the_objective_and_in_what_a_token_sees(size):
+    pair = [config_of(name, f"ettin_{size}m").to_dict() for name in ("mlm", "clm")]
+    differing = {
+        f"{section}.{field}"
+        for section in ("data", "model", "loss", "optimizer", "train", "mesh")
+        for field in pair[0][section]
+        if pair[0][section][field] != pair[1][section][field]
+    }
+    assert differing == {"model.architecture", "data.documents", "data.targets_length"}
+    assert make_experiment(pair[1]).learner.model.global_every == 3
 
 
 OBJECTIVES = {

@@ -47,6 +47,15 @@ def test_help_is_printed_where_it_is_asked_for(arguments, capsys):
             "--optimizer.b1: a field of the config is written --config.optimizer.b1=",
         ),
         (["--config.seed.x=1"], "--config.seed.x=1: did you mean seed?"),
+        (["--config.objective.schedul=linear"], "did you mean objective.schedule?"),
+        (
+            ["--config.objective.final_mask_rate=0.1"],
+            "=0.1: this config has no such schedule: write it in a config file",
+        ),
+        (
+            ["--config.objective.denoisers.r1.begin_step=3"],
+            "this config has no such schedule: write it in a config file",
+        ),
         (["--config.no_such_thing=1"], "--config.no_such_thing=1: --help prints the fields of this config"),
         (["--config.objective.noise_density=0.3"], "=0.3: did you mean objective.denoisers."),
         (["--config.seed=1", "--config.seed=2"], "--config.seed is given 2 times: give it once"),

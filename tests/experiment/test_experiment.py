@@ -27,7 +27,11 @@ def assert_refused(message, name="ul2", architecture="encoder_decoder", **overri
         ("train__steps", 2.5, r"train.steps=2.5 must be of type int, not float"),
         ("train__grad_accum_steps", 3, r"train.batch_size=8 must be a multiple of train.grad_accum_steps=3"),
         ("data__source", "stdlob", r"data.source='stdlob' must be one of .* did you mean 'stdlib'\?"),
-        ("data__mode_tokens", ("[R]", "[S]"), r"mode token '\[X\]' is not in data.mode_tokens=\('\[R\]', '\[S\]'\)"),
+        (
+            "data__mode_tokens",
+            ("[R]", "[S]"),
+            r"mode token '\[X\]' is none of \('\[R\]', '\[S\]'\): add it to data.mode_tokens",
+        ),
         ("data__mode_tokens", "[R]", r"data.mode_tokens='\[R\]' must be a tuple"),
         ("data__num_sentinels", 3, r"data.num_sentinels=3 is too few for x1: .* set data.num_sentinels=\d+ or more"),
         ("data__targets_length", 20, r"data.targets_length=20 is too short for \w+ at data.inputs_length=40"),

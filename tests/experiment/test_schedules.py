@@ -76,6 +76,15 @@ def test_inverse_sqrt_is_t5s_after_its_10000_warm_up_steps():
     assert rates(2**20, at, schedule="inverse_sqrt", learning_rate=0.01, warmup_steps=10_000) == pytest.approx(t5)
 
 
+def test_rsqrt_is_t5s_from_the_first_step_on():
+    at = [0, 1, 5000, 10_000, 40_000, 1_000_000]
+    t5 = [max(n, 10_000) ** -0.5 for n in at]
+    assert rates(2**20, at, schedule="rsqrt", learning_rate=0.01, warmup_steps=10_000) == pytest.approx(t5)
+    assert rates(100, [0, 3, 16, 20, 23, 36], schedule="rsqrt", cycles="0-20,20-100") == pytest.approx(
+        [0.8, 0.8, 0.4, 0.8, 0.8, 0.4]
+    )
+
+
 def test_without_warm_up_the_first_update_has_the_whole_rate():
     assert rates(8, [0, 8], schedule="constant", warmup_steps=0) == pytest.approx([0.8, 0.8])
     assert rates(8, [0, 4, 8], warmup_steps=0) == pytest.approx([0.8, 0.5, 0.2])
@@ -94,7 +103,7 @@ def test_each_cycle_has_its_own_warm_up_and_length():
 
 
 def test_a_cycle_is_the_schedule_of_that_many_steps_bit_for_bit():
-    for name in ("cosine", "linear", "inverse_sqrt", "constant", "wsd"):
+    for name in ("cosine", "linear", "inverse_sqrt", "rsqrt", "constant", "wsd"):
         assert rates(1000, range(80), schedule=name, cycles="0-64") == rates(64, range(80), schedule=name), name
 
 
@@ -103,6 +112,7 @@ def test_a_cycle_is_the_schedule_of_that_many_steps_bit_for_bit():
     [
         ({"warmup_steps": 10}, 10, "warmup_steps=10 .*train.steps=10"),
         ({"warmup_steps": 0, "schedule": "inverse_sqrt"}, 10, "warmup_steps=0"),
+        ({"warmup_steps": 0, "schedule": "rsqrt"}, 10, "warmup_steps=0 with optimizer.schedule='rsqrt'"),
         ({"schedule": "wsd", "decay_fraction": 0.7}, 10, "decay_fraction=0.7 .* 7 steps: .*warmup_steps=4 .* 1 to 6"),
         ({"schedule": "wsd", "decay_fraction": 0.04}, 10, "decay_fraction=0.04 .* 0 steps"),
         ({"cycles": "400"}, 10, r"^optimizer.cycles='400' must be the first and the last step of each cycle"),
@@ -118,7 +128,7 @@ def test_values_that_cannot_work_are_named(changes, steps, named):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "inverse_sqrt", "constant", "wsd"])
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "inverse_sqrt", "rsqrt", "constant", "wsd"])
 @pytest.mark.parametrize("cycles", ["", "0-10,10-30", "0-30"])
 def test_every_rate_is_the_same_for_a_number_of_python_as_on_a_device(schedule, cycles):
     """A line of metrics has the rate of a number of Python, and the optimizer that of an int32."""

@@ -229,6 +229,19 @@ def test_the_references_generators():
     assert sizes(generator_config(shape("base"), 0.33333)) == (256, 4, 1024, 12, 768)
     assert sizes(generator_config(shape("large"), 0.25)) == (256, 4, 1024, 24, 1024)
     assert generator_config(shape("small"), 1.0) == dataclasses.replace(shape("small"), embedding_size=128)
+    assert sizes(generator_config(shape("base"), 1.0, 0.5)) == (768, 12, 3072, 6, 768)  # DeBERTaV3's
+
+
+def test_a_generator_of_half_the_depth_has_half_the_layers():
+    learner = electra(objective__generator_layers=0.5, model__num_layers=4).learner
+    params = learner.init_params(jax.random.key(0))
+    kernels = (params[model]["encoder"]["layers"]["mlp"]["wo"]["kernel"] for model in ("transformer", "generator"))
+    assert [len(kernel) for kernel in kernels] == [4, 2]
+    with pytest.raises(ConfigError, match=r"generator_layers=0.3 of model.num_layers=4 is 1.2, .*: 0.25 would"):
+        electra(objective__generator_layers=0.3, model__num_layers=4)
+    complete = dict(parameterization="complete_p", initializer="t5", norm_position="pre", tie_embeddings=False)
+    with pytest.raises(ConfigError, match=r"generator_layers=0.5 must be 1.0 with model.parameterization='complete_p'"):
+        generator_config(shape("base", **complete, prediction_head="linear"), 1.0, 0.5)
 
 
 @pytest.mark.parametrize(

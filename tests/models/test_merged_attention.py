@@ -222,7 +222,7 @@ def test_splash_is_refused_by_name():
 @pytest.mark.parametrize("architecture", ["decoder_only", "encoder_only"])
 @pytest.mark.parametrize("field", ["merged_attention", "continuous_positions"])
 def test_a_single_stack_has_nothing_to_merge_or_to_continue(field, architecture):
-    message = f"model.{field}=True needs two stacks: set it to False for model.architecture='{architecture}'"
+    message = f"model.{field}=True needs model.architecture='encoder_decoder', not '{architecture}'"
     with pytest.raises(ValueError, match=message):
         tiny.config(architecture=architecture, positions="rope", **{field: True})
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from configs import block_diffusion
 from contract.batch import check_batch
 from contract.errors import ConfigError
 from contract.windows import Windows
@@ -151,8 +152,8 @@ def test_a_mixture_with_examples_without_blocks_has_rows_of_each_kind():
     """Each row is the same, with the same fields, in a batch of examples of its kind. MNTP's have no weights."""
     rows = {name: dict(weight=1.0, mode="", **fields) for name, fields in {
         "clm": dict(name="clm"),
-        "mntp": dict(name="mntp", mask_rate=0.5, mask_token_rate=1.0, random_token_rate=0.0),
-        "blocks": dict(name="block_diffusion", block_length=4, alignment="next"),
+        "mntp": dict(name="mntp", mask_rate=0.5, mask_token_rate=1.0, random_token_rate=0.0, weighting="token"),
+        "blocks": block_diffusion.VARIANTS["next"],
     }.items()}  # fmt: skip
     fields = small_config("hybrid", "decoder_only")
     for kept in (list(rows), ["clm", "blocks"], ["mntp", "blocks"], ["blocks", "mntp"]):
@@ -428,6 +429,20 @@ def test_draws_are_those_of_the_enumeration(length, block_length):
     for first, second in itertools.pairwise(counts):
         if first.std() and second.std():
             assert abs(np.corrcoef(first, second)[0, 1]) < 0.03
+
+
+def test_clipped_schedules_hide_shares_between_their_bounds_with_the_same_weights():
+    """Blocks of 10 and a last one of 1: 3 to 8 hidden, as 0.3 * 10 is 3; evaluations hide 1 to 10."""
+    objective = BlockDiffusion(10, "same", min_mask_share=0.3, max_mask_share=0.8)
+    tokens, lengths = np.full((6000, 11), VOCAB.content_start, np.int32), np.full(6000, 11)
+    examples = objective.corrupt(tokens, lengths, random_keys(6000), VOCAB)
+    k = examples.selected[:, :10].sum(axis=1)
+    np.testing.assert_allclose(np.bincount(k, minlength=11)[3:9] / 6000, 1 / 6, atol=0.02)
+    assert (k.min(), k.max()) == (3, 8) and examples.selected[:, 10].all()
+    np.testing.assert_allclose(examples.weights[:, :10], examples.selected[:, :10] * (10 / k)[:, None], rtol=1e-6)
+    assert objective.heldout() == BlockDiffusion(10, "same")
+    with pytest.raises(ConfigError, match=r"x.min_mask_share=0.9 must be x.max_mask_share=0.8 or less"):
+        dataclasses.replace(objective, min_mask_share=0.9).check("x")
 
 
 def test_evaluations_print_the_bound_of_the_text_once(corpus):

@@ -9,6 +9,7 @@ import pytest
 from scipy import integrate
 
 from contract.batch import check_batch
+from contract.errors import ConfigError
 from contract.windows import Windows
 from experiment.experiment import make_experiment
 from objectives import MaskedDiffusion, ResponseDiffusion, denoisers_of
@@ -30,6 +31,26 @@ BERNOULLI = {
 }
 N = 4  # tokens of a text over {0, 1, 2}
 SUBSETS = [frozenset(subset) for k in range(1, N + 1) for subset in itertools.combinations(range(N), k)]
+
+
+@pytest.mark.parametrize("noise", ["count", "bernoulli"])
+def test_a_share_of_the_texts_is_cut_to_a_random_length(noise):
+    """Of texts of 1 to 8 tokens; what is left is a text of its own, with the weights and denominators of its length."""
+    objective = dataclasses.replace(DIFFUSION, noise=noise, random_length_share=0.5)
+    count, keys = 8000, random_keys(8000)
+    tokens, lengths = np.full((count, 8), 20, np.int32), 1 + np.arange(count) % 8
+    examples = objective.corrupt(tokens, lengths, keys, VOCAB)
+    read = examples.inputs.lengths
+    whole = lengths == 8
+    expected = 0.5 / 8 + 0.5 * (np.arange(1, 9) == 8)
+    np.testing.assert_allclose(np.bincount(read[whole], minlength=9)[1:] / whole.sum(), expected, atol=0.06)
+    assert (read <= lengths).all() and not (examples.selected & (np.arange(8) >= read[:, None])).any()
+    np.testing.assert_array_equal(objective.hidden_mask(tokens, lengths, keys, VOCAB), examples.selected)
+    sizes = examples.weights if noise == "count" else examples.denominators
+    np.testing.assert_allclose(sizes.sum(axis=1), read, rtol=1e-5)
+    assert objective.heldout() == DIFFUSION and not objective.covers_window and DIFFUSION.covers_window
+    with pytest.raises(ConfigError, match=r"^x.random_length_share=0.5 must be 0.0 for prompts and responses"):
+        ResponseDiffusion("same", random_length_share=0.5).check("x")
 
 
 def random_nats(seed: int) -> dict[frozenset, np.ndarray]:

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from configs import clm_then_mlm, mlm
+from configs import clm_then_mlm, hybrid, mlm
 from contract.errors import ConfigError
 from data.windows.batches import loader
 from experiment.experiment import make_experiment
@@ -40,7 +40,7 @@ def config_of(name="mlm:decay", architecture="encoder_only", **objective):
 def mixture_of(row):
     """CLM, and a row of the mixture with a schedule of its own."""
     fields = small_config("clm", "decoder_only", data__documents="join")
-    row = {"name": "mntp", "mask_rate": 0.5, "mask_token_rate": 1.0, "random_token_rate": 0.0} | row
+    row = hybrid.MNTP | {"mask_rate": 0.5} | row
     rows = {"clm": {"name": "clm", "mode": "", "weight": 1.0}, "mntp": {"mode": "", "weight": 1.0} | row}
     fields["objective"] = {"name": "mixture", "mix_by": "example", "schedule": "constant", "denoisers": rows}
     fields["train"]["steps"] = STEPS

@@ -12,7 +12,7 @@ from data.windows.split import split_documents
 from run.corpus import open_corpora
 from show import __main__ as command
 from show import page as show_page
-from show.examples import chunks, examples_of
+from show.examples import chunk_numbers, chunks, examples_of
 from show.page import make_page, open_page
 from show.statistics import STATISTICS
 from show.terminal import html_page, print_page, svg_page
@@ -97,7 +97,8 @@ def test_a_schedule_is_shown_from_its_start_to_its_end(corpus):
     examples = {example.denoiser: row.batch for row in page.rows for example in row.examples}
     assert len(examples) == 5 and all((batch > 900) == (name != "clm") for name, batch in examples.items())
     assert not any(table["share"].differs for table in page.statistics.values())
-    assert page.statistics["clm"]["share"].measured == 0.5
+    # Of two chunks, at the start of the run and across its end.
+    assert page.statistics["clm"]["share"].measured == pytest.approx(0.66, abs=0.01)
 
 
 def test_the_fields_of_a_schedule_are_shown_from_its_start_to_its_end_and_measured_over_its_steps(corpus):
@@ -107,10 +108,19 @@ def test_the_fields_of_a_schedule_are_shown_from_its_start_to_its_end_and_measur
     assert page.denoisers[0].fields.startswith("mask_rate=0.3 → 0.15, mask_token_rate=0.8, random_token_rate=0.1, ")
     change = "mlm: linear change of mask_rate between steps 0 and 1,000; held-out examples have the final values"
     assert dict(page.facts)["schedule"] == change
-    assert page.statistics["mlm"]["selected"].expected == pytest.approx(
-        0.21, abs=0.001
-    )  # chunks at the start and after the end
+    # Of two chunks, at the start of the run and across its end.
+    assert page.statistics["mlm"]["selected"].expected == pytest.approx(0.2127, abs=0.001)
     assert not any(statistic.differs for statistic in page.statistics["mlm"].values())
+
+
+def test_what_changes_during_a_run_is_measured_over_the_run_and_not_beyond():
+    """The default of clm_then_mlm has CLM for half of its 500 batches of 8 rows."""
+    run = dict(train__steps=500, train__batch_size=8)
+    scheduled = small_experiment("clm_then_mlm", "decoder_only", **run)
+    assert chunk_numbers(scheduled, num_chunks=64, chunk_rows=256) == list(range(16))
+    assert chunk_numbers(scheduled, num_chunks=4, chunk_rows=256) == [0, 5, 10, 15]
+    assert chunk_numbers(scheduled, num_chunks=4, chunk_rows=8000) == [0]
+    assert chunk_numbers(small_experiment("clm", "decoder_only", **run), 64, 256) == list(range(64))
 
 
 def test_phases_are_shown_as_changes_at_once(corpus):
