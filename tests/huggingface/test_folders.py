@@ -86,7 +86,7 @@ def test_a_folder_without_architectures_is_the_language_model_of_its_type():
         ("bert", dict(hidden_act="quick_gelu"), r"hidden_act='quick_gelu' is not supported"),
         ("bert", dict(num_attention_heads=5), r"num_attention_heads=5 must divide hidden_size=32"),
         ("bert", dict(quantization_config={"bits": 4}), r"quantization_config is not supported"),
-        ("llama", dict(rope_parameters={"rope_type": "llama3"}), r"rope_parameters=.*without scaling"),
+        ("llama", dict(rope_parameters={"rope_type": "yarn"}), r"rope_parameters=.*yarn.* is not supported"),
         ("llama", dict(attention_bias=True), r"attention_bias=True is not supported, only False"),
         ("llama", dict(num_key_value_heads=3), r"model.num_kv_heads=3 must divide model.num_heads=4"),
     ],
