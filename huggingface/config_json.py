@@ -28,7 +28,8 @@ _WITHOUT_EFFECT = """
     n_positions normalize_before normalize_embedding pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
     pooler_size_per_head pooler_type pretraining_tp reorder_and_upcast_attn static_position_embeddings
     summary_activation summary_first_dropout summary_last_dropout summary_proj_to_labels summary_type
-    summary_use_proj
+    summary_use_proj attention_probs_dropout_prob hidden_dropout_prob is_llama_config max_sequence_length
+    neftune_noise_alpha transformers.js_config unsloth_fixed unsloth_version
 """
 
 # The kinds of values of options, and the options with a null default whose values are not whole numbers, or that their
@@ -36,7 +37,7 @@ _WITHOUT_EFFECT = """
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", list: "a list"}
 _ANY_TYPE = (
     *("rope_scaling", "rope_parameters", "rope_theta", "layer_types", "scale_decoder_outputs", "dense_act_fn"),
-    *("is_gated_act", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
+    *("is_gated_act", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id", "partial_rotary_factor"),
 )
 
 

@@ -38,6 +38,7 @@ ACTIVATIONS = {
     "gelu": "exact_gelu",
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
+    "gelu_fast": "gelu",
     "silu": "silu",
     "swish": "silu",
 }

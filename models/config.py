@@ -182,8 +182,8 @@ def _check_layers(config: ModelConfig) -> None:
     has_cross_attention = config.architecture == "encoder_decoder" and not config.merged_attention
     if config.parallel_residual and (has_cross_attention or config.norm_position == "post"):
         raise ValueError(
-            "model.parallel_residual=True needs model.norm_position='pre' and a model without cross-attention: both "
-            "blocks of a layer read its input"
+            "model.parallel_residual=True needs model.norm_position='pre' and a model without cross-attention (an "
+            "encoder-decoder has none with model.merged_attention=True): both blocks of a layer read its input"
         )
     if config.global_every > 1 and config.target_positions:
         raise ValueError(

@@ -33,7 +33,7 @@ CODE = {
     "experiment": 1_107,
     "files": 331,
     "generate": 1_014,
-    "huggingface": 2_128,
+    "huggingface": 2_130,
     "learners": 835,
     "models": 1_677,
     "objectives": 3_987,

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.huggingface import MODELS, VOCAB
 from contract.errors import ConfigError
+from huggingface.config_json import check_options
 from huggingface.families import FAMILIES, family_of_folder_config, folders_of
 from tests.table import small_experiment
 
@@ -143,6 +144,24 @@ def test_folders_of_older_releases_are_read():
     assert_same(read("llama", folder("llama")[1] | rotary)[1], read("llama")[1])
     relative = {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": np.ones((8, 4))}
     assert_same(read("t5_v1_0", folder("t5_v1_0")[1] | relative)[1], read("t5_v1_0")[1])
+
+
+def test_options_of_published_folders_are_read():
+    """GPT-NeoX 20B, a Pythia that transformers 4.45 to 4.57 wrote, SmolLM 2, the first Llama and Unsloth's copies."""
+    neox = dict(rope_parameters=None, rotary_pct=0.5, rotary_emb_base=500)
+    model = read("gpt_neox", **neox)[0]
+    assert (model.rotary_features, model.rope_theta) == (8, 500.0)
+    assert read("gpt_neox", **neox, partial_rotary_factor=0.5, rope_theta=500)[0] == model
+    assert_refused(r"partial_rotary_factor=0.25 is not supported, only None or 0.5", "gpt_neox", **neox,
+                   partial_rotary_factor=0.25)  # fmt: skip
+    assert read("gpt_neox", **neox, hidden_act="gelu_fast")[0] == dataclasses.replace(model, mlp="gelu")
+    of_neox = dict(hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    of_llama = {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "fp32"}}
+    of_llama |= dict(max_sequence_length=24, neftune_noise_alpha=5, unsloth_fixed=True, unsloth_version="2025.1")
+    for name, options in (("gpt_neox", of_neox), ("llama", of_llama)):
+        check_options(config_of(name, **options), FAMILIES[MODELS[name][0]].defaults)
+    with pytest.raises(ConfigError, match=r"the option rope_interleaved=True is unknown"):
+        check_options(config_of("llama", rope_interleaved=True), FAMILIES["LlamaForCausalLM"].defaults)
 
 
 def test_tensors_that_models_here_lack_must_be_0():

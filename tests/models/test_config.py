@@ -17,7 +17,11 @@ def test_the_fields_are_those_of_config_model_and_three_that_the_caller_derives(
         (dict(positions="rope", head_dim=5), "model.head_dim=5 must be even"),
         (dict(positions="rope", head_dim=8, partial_rotary_factor=0.4), "8 times model.partial_rotary_factor=0.4 must"),
         (dict(positions="rope", head_dim=8, partial_rotary_factor=0.1), "8 times model.partial_rotary_factor=0.1 must"),
-        (dict(parallel_residual=True), "model.parallel_residual=True needs"),
+        (
+            dict(parallel_residual=True),
+            "model.parallel_residual=True needs model.norm_position='pre' and a model without cross-attention (an "
+            "encoder-decoder has none with model.merged_attention=True)",
+        ),
         (
             dict(parallel_residual=True, architecture="encoder_only", norm_position="post"),
             "model.parallel_residual=True",
