@@ -21,7 +21,7 @@ from configs.studies.base import better_of
 from contract.errors import ConfigError
 from files.atomic import check_output, writing
 from studies.statistics import Values, summarize
-from studies.study import SCORED_BY
+from studies.study import SCORED_BY, describe_windows
 from workdir.run_config import flatten
 from workdir.workdir import Workdir
 
@@ -223,13 +223,19 @@ def _check_same_heldout(runs: Sequence[str]) -> None:
 
 
 def _note_other_tokens(runs: Sequence[str], metric: str) -> None:
-    """Prints a note if the runs' values of `metric` are over different tokens, so that the curves do not compare."""
-    if better_of(metric) == "" or metric.endswith("per_byte"):
+    """Prints a note if the runs' values of `metric` are over different tokens, so that the curves do not compare.
+
+    Bits per byte compare where the windows of the text are the same; runs of earlier commits do not record theirs.
+    """
+    if better_of(metric) == "":
         return
-    scored = []
-    for run in runs:
-        fields = flatten(Workdir(run).config())
-        scored.append({name: value for name, value in fields.items() if SCORED_BY.match(name)})
+    configs = [flatten(Workdir(run).config()) for run in runs]
+    if metric.endswith("per_byte"):
+        windows = {run: of.get("corpus.heldout_windows") for run, of in zip(runs, configs, strict=True)}
+        if line := describe_windows({run: recorded for run, recorded in windows.items() if recorded}, metric):
+            print_note(line)
+        return
+    scored = [{name: value for name, value in fields.items() if SCORED_BY.match(name)} for fields in configs]
     for run, fields in zip(runs[1:], scored[1:], strict=True):
         names = [name for name in scored[0] | fields if scored[0].get(name) != fields.get(name)]
         if names:
