@@ -36,7 +36,7 @@ from evaluation.leakage import describe_trained_on
 from evaluation.probes.command import answer, check_probe, define_probe_flags, probe_of_flags
 from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus
-from run.evaluation import evaluate, score_all
+from run.evaluation import evaluate, heldout_windows, score_all
 from run.restore import load_experiment, load_params, reading_mesh
 from workdir.workdir import Workdir
 
@@ -81,7 +81,7 @@ def main() -> None:
                 print_note(note)
     if probe is None:
         line |= evaluate(run, params) | printed_floors(experiment, run.corpora)
-        line |= {"heldout_windows": experiment.heldout_windows} if experiment.byte_metric else {}
+        line |= {"heldout_windows": heldout_windows(experiment)} if experiment.byte_metric else {}
     else:
         line |= answer(probe, experiment, params, run.corpora if run is not None else None, mesh)
     if run is not None:

@@ -177,15 +177,6 @@ class Experiment:
         lengths = [self.window_specs[task].raw_length] if plan is None else plan.lengths_of(task)
         return "-".join(map(str, dict.fromkeys([min(lengths), max(lengths)])))
 
-    @property
-    def heldout_windows(self) -> str:
-        """The windows of text that an evaluation scores, such as "256 tokens (pack)": what its predictions can read."""
-        windows = [
-            "whole documents" if spec.documents == "whole" else f"{self.window_length(k)} tokens ({spec.documents})"
-            for k, spec in enumerate(self.window_specs)
-        ]
-        return ", ".join(dict.fromkeys(windows))
-
     def batches(
         self,
         documents: Documents | MixedDocuments,

@@ -18,6 +18,7 @@ from huggingface.origin import with_origin_fields
 from huggingface.teacher import with_teacher
 from huggingface.vocabulary import VOCABULARY
 from run.corpus import Corpora, open_corpora
+from run.evaluation import heldout_windows
 from run.restore import check_same_transformer
 from studies.markdown import large
 from studies.measures import FineTuning, HeldoutMetric, Measure, digests_of, make_measure
@@ -131,7 +132,7 @@ def _plan_variant(
         sweep={field: tuple(values) for field, values in variant.sweep.items()},
         num_params=experiment.num_params,
         heldout_digest=corpora.heldout_digest,
-        heldout_windows=experiment.heldout_windows,
+        heldout_windows=heldout_windows(experiment),
         text_facts=_describe_text(corpora, main.raw_tokens),
         readings=_readings(corpora, main.raw_tokens),
         warnings=tuple(warnings),

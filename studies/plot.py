@@ -20,6 +20,8 @@ from command.program import print_note, visible
 from configs.studies.base import better_of
 from contract.errors import ConfigError
 from files.atomic import check_output, writing
+from run.evaluation import heldout_windows
+from run.restore import load_experiment
 from studies.statistics import Values, summarize
 from studies.study import SCORED_BY, describe_windows
 from workdir.run_config import flatten
@@ -223,19 +225,17 @@ def _check_same_heldout(runs: Sequence[str]) -> None:
 
 
 def _note_other_tokens(runs: Sequence[str], metric: str) -> None:
-    """Prints a note if the runs' values of `metric` are over different tokens, so that the curves do not compare.
-
-    Bits per byte compare where the windows of the text are the same; runs of earlier commits do not record theirs.
-    """
+    """Prints a note if the runs' values of `metric` are over different tokens, so that the curves do not compare."""
     if better_of(metric) == "":
         return
-    configs = [flatten(Workdir(run).config()) for run in runs]
     if metric.endswith("per_byte"):
-        windows = {run: of.get("corpus.heldout_windows") for run, of in zip(runs, configs, strict=True)}
-        if line := describe_windows({run: recorded for run, recorded in windows.items() if recorded}, metric):
+        if line := describe_windows(_windows(runs), metric):
             print_note(line)
         return
-    scored = [{name: value for name, value in fields.items() if SCORED_BY.match(name)} for fields in configs]
+    scored = []
+    for run in runs:
+        fields = flatten(Workdir(run).config())
+        scored.append({name: value for name, value in fields.items() if SCORED_BY.match(name)})
     for run, fields in zip(runs[1:], scored[1:], strict=True):
         names = [name for name in scored[0] | fields if scored[0].get(name) != fields.get(name)]
         if names:
@@ -244,6 +244,15 @@ def _note_other_tokens(runs: Sequence[str], metric: str) -> None:
                 f"{runs[0]} and {run} differ in {some}: the {metric} of each is over its own tokens, and the curves do "
                 "not compare. python -m train.evaluate --config=... scores both alike"
             )
+
+
+def _windows(runs: Sequence[str]) -> dict[str, str]:
+    """Returns run -> run.evaluation.heldout_windows, without runs whose tokenizer or code is not on this machine."""
+    windows = {}
+    for run in runs:
+        with contextlib.suppress(ConfigError):
+            windows[run] = heldout_windows(load_experiment(run))
+    return windows
 
 
 def read_curves(run: str, metric: str, split: str, *, x: str = "step", with_denoisers: bool = False) -> Curves:

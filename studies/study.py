@@ -185,7 +185,7 @@ def check_overrides(overrides: Iterable[str], where: str) -> None:
 def describe_windows(windows: Mapping[str, str], metric: str) -> str:
     """Returns a line on runs that score `metric`, in bits per byte, in other windows of the same text; "" if none do.
 
-    windows: the name of a run or a variant -> Experiment.heldout_windows.
+    windows: the name of a run or a variant -> its run.evaluation.heldout_windows.
     """
     if len(set(windows.values())) < 2:
         return ""

@@ -29,7 +29,7 @@ CODE = {
     "configs": 2_387,
     "contract": 421,
     "data": 4_636,
-    "evaluation": 1_912,
+    "evaluation": 1_913,
     "experiment": 1_104,
     "files": 331,
     "generate": 1_014,
@@ -40,7 +40,7 @@ CODE = {
     "plan": 647,
     "run": 1_365,
     "show": 995,
-    "studies": 3_247,
+    "studies": 3_274,
     "train": 1_055,
     "workdir": 864,
 }

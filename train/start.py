@@ -79,7 +79,6 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints) -> 
         "fingerprint": corpora.content_digest,
         "tokenizer": experiment.tokenizer.fingerprint,
         "heldout": corpora.heldout_digest,
-        "heldout_windows": experiment.heldout_windows,
     }
     config = experiment.config | {"corpus": corpus} | code_of(experiment.learner, experiment.denoisers)
     if step:

@@ -21,7 +21,6 @@ from files.paths import check_access, make_folder, read_text
 #   distillation.teacher: a teacher is identified by its parameters, in the section "teacher", not by its folder.
 #   code.*: the file of an objective may move. train/start.py compares the digests of its contents.
 #   data.cache_dir, data.read_by_range: a token store is identified by its contents, not by its folder.
-#   corpus.heldout_windows: follows from other fields; runs of earlier commits lack it.
 #   data.tokenizer: the same, in the section "corpus". A run that has its tokenizer from train.init_from continues with
 #     its own copy.
 MAY_CHANGE = (
@@ -48,7 +47,6 @@ MAY_CHANGE = (
     "data.cache_dir",
     "data.read_by_range",
     "data.tokenizer",
-    "corpus.heldout_windows",
     "mesh.",
     "code.",
 )
