@@ -32,7 +32,7 @@ CODE = {
     "evaluation": 1_913,
     "experiment": 1_104,
     "files": 331,
-    "generate": 1_014,
+    "generate": 1_035,
     "huggingface": 2_126,
     "learners": 827,
     "models": 1_677,
