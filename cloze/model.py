@@ -217,11 +217,11 @@ class Model:
           prompts: texts.
           batch_size: how many answers are generated together; they do not depend on this number.
           **options: mode, max_tokens, temperature (0.8; 0 selects the likeliest token), top_k, top_p, num_samples and
-            seed, the fields of generate.texts.Options. Where masks are filled in: max_tokens, temperature, seed, order,
-            steps, block_length and remask.
+            seed, the fields of generate.texts.Options. Where masks are filled in: max_tokens, temperature, num_samples,
+            seed, order, steps, block_length and remask.
 
         Returns for each prompt a Generated (prompt, answer, text, finished), with num_samples a list of these, or a
-        Filled (prompt, text, candidates).
+        Filled (prompt, text, candidates) in place of each.
         """
         prompts, is_one = listed(prompts)
         _check_batch_size(batch_size)

@@ -2,8 +2,9 @@
 
 Prints one JSON line: loss, perplexity and accuracy, with standard errors over documents; loss, accuracy and the numbers
 of documents and scored tokens of each denoiser; bits per byte where defined; the floors (evaluation/floors.py) of bits
-per byte, or of the accuracy and macro F1 of classification; and heldout_digest, which is equal for runs that hold out
-the same text. train.eval_windows windows are scored; with --all, all held-out windows.
+per byte, or of the accuracy and macro F1 of classification; heldout_digest, which is equal for runs that hold out the
+same text; and, with bits per byte, heldout_windows, which is equal for runs that read it in the same windows.
+train.eval_windows windows are scored; with --all, all held-out windows.
 
 With --config=configs/OTHER.py [--config.a.b=value ...] the same model is scored under another config: its objective,
 layout, lengths and corpus, wherever the architecture and the vocabulary allow it. The model, the precision and the
@@ -35,7 +36,7 @@ from evaluation.leakage import describe_trained_on
 from evaluation.probes.command import answer, check_probe, define_probe_flags, probe_of_flags
 from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus
-from run.evaluation import evaluate, score_all
+from run.evaluation import evaluate, heldout_windows, score_all
 from run.restore import load_experiment, load_params, reading_mesh
 from workdir.workdir import Workdir
 
@@ -80,6 +81,7 @@ def main() -> None:
                 print_note(note)
     if probe is None:
         line |= evaluate(run, params) | printed_floors(experiment, run.corpora)
+        line |= {"heldout_windows": heldout_windows(experiment)} if experiment.byte_metric else {}
     else:
         line |= answer(probe, experiment, params, run.corpora if run is not None else None, mesh)
     if run is not None:

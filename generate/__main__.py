@@ -8,8 +8,8 @@ N masks to a prompt without any. A run of configs/classification.py names the cl
 
 --prompts reads a prompt from each line of a file, or from the field "prompt" of each line of a .jsonl file; "-" is
 standard input. The answers are JSON lines with the fields prompt, answer, text, finished, seed and sample; for masks,
-prompt, text and candidates; for classes, prompt, label and probabilities. They are equal to those of each prompt alone,
-with the same seed.
+prompt, text, candidates, seed and sample; for classes, prompt, label and probabilities. They are equal to those of each
+prompt alone, with the same seed.
 """
 
 import contextlib
@@ -127,7 +127,7 @@ def _answered(
     answers = itertools.chain.from_iterable(answer_texts(*trained, texts, read, options, _BATCH_SIZE.value))
     if isinstance(read[0], Request):
         return answers, _generated_lines(answers, read[0], options, experiment.tokenizer.decode(read[0].prompt.text))
-    return answers, _filled_lines(answers)
+    return answers, _filled_lines(answers, options)
 
 
 def _classified(
@@ -176,10 +176,13 @@ def _generated_lines(answers: Iterable[Generated], request: Request, options: Op
             print_note(f"sample {answer.sample} did not end within --max_tokens={request.max_tokens}")
 
 
-def _filled_lines(answers: Iterable[Filled]) -> Iterator[str]:
-    """Yields what --prompt prints: each mask's candidates, and the text with the likeliest ones."""
+def _filled_lines(answers: Iterable[Filled], options: Options) -> Iterator[str]:
+    """Yields what --prompt prints: once each mask's candidates, unless --max_tokens appended it, and the texts."""
     for answer in answers:
-        for number, found in enumerate(answer.candidates, start=1):
+        if options.num_samples > 1:
+            yield f"--- sample {answer.sample} of {options.num_samples}"
+        of_prompt = answer.candidates if options.max_tokens is None and answer.sample == 1 else []
+        for number, found in enumerate(of_prompt, start=1):
             yield f"mask {number}: {candidates_line(found)}"
         yield f"text: {visible(answer.text)}"
 

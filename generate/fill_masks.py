@@ -250,28 +250,31 @@ def fill_in(
     unmasking: Unmasking,
     *,
     seed: int,
+    num_samples: int = 1,
     batch_size: int = 16,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields each text, ids int32 [n], with its masks filled in, and what its masks could be.
+    """Yields each text, ids int32 [n], `num_samples` times, with its masks filled in, and what its masks could be.
 
     The model reads a text again in each step, with the tokens that are filled in. Visible tokens never change.
 
     Args:
       texts: ids int32 [n], each with one mask or more.
-      seed: of the draws, of the order "random" and of what is hidden again, which are a function of the seed and the
-        text, and do not depend on the other texts.
+      seed: of the draws, of the order "random" and of what is hidden again, which are a function of the seed, the
+        text and the number of the sample, and do not depend on the other texts.
       batch_size: how many texts the model reads together.
 
     The second array is the probability of each token at each mask before the first step, float32 [masks, V]; with a
     model that was trained on blocks, before the first step of the mask's block.
     """
     mask = experiment.vocab.mask
-    for begin in range(0, len(texts), batch_size):
-        of_batch = [text.copy() for text in texts[begin : begin + batch_size]]
+    rows = [(text, sample) for text in texts for sample in range(num_samples)]
+    for begin in range(0, len(rows), batch_size):
+        of_batch = [text.copy() for text, _ in rows[begin : begin + batch_size]]
+        samples = [sample for _, sample in rows[begin : begin + batch_size]]
         blocks = [_blocks(np.flatnonzero(text == mask), unmasking) for text in of_batch]
         steps = [
-            _steps(text, mask, of_text, unmasking, np.random.default_rng([seed, hash_of(text)]))
-            for text, of_text in zip(of_batch, blocks, strict=True)
+            _steps(text, mask, of_text, unmasking, np.random.default_rng([seed, hash_of(text), sample]))
+            for text, of_text, sample in zip(of_batch, blocks, samples, strict=True)
         ]
         for each in steps:
             next(each)

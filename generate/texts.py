@@ -1,6 +1,7 @@
 """What train.generate and the Python interface do with prompts: files of prompts, checks, texts, filled masks."""
 
 import dataclasses
+import itertools
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
@@ -30,7 +31,7 @@ from models.parameters import Params
 NUM_CANDIDATES = 5  # shown for each mask
 # Fields of Options that are of masks alone, and of answers that are written alone.
 _MASK_OPTIONS = ("order", "steps", "block_length", "remask")
-_TEXT_OPTIONS = ("mode", "top_k", "top_p", "num_samples")
+_TEXT_OPTIONS = ("mode", "top_k", "top_p")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,11 +125,14 @@ class Filled:
       prompt: the text of the prompt.
       text: the prompt with a token in place of each mask; of masks that max_tokens appended, those before an EOS.
       candidates: for each mask the likeliest tokens with their probabilities, before a mask is filled in.
+      seed, sample: as in Generated.
     """
 
     prompt: str
     text: str
     candidates: list[list[Candidate]]
+    seed: int
+    sample: int
 
 
 def read_texts(
@@ -148,6 +152,11 @@ def read_texts(
         options.check_applies(_TEXT_OPTIONS, "fills in masks")
         check_order(masks_prompting(experiment), options.order)
         options.check_steps(options.order or masks_prompting(experiment).order)
+        if options.num_samples > 1 and not (options.temperature or options.order == "random" or options.remask):
+            raise ConfigError(
+                f"--num_samples={options.num_samples} of filled masks are all the same at their temperature of 0: set "
+                "--temperature above 0, --order=random or --remask"
+            )
         if trained_on := masks_prompting(experiment).block_length:
             options.check_applies(("block_length",), f"was trained on blocks of {trained_on} tokens")
         return [read_masked_prompt(experiment, text, where, options.max_tokens) for text, where in texts], []
@@ -191,7 +200,7 @@ def answer_texts(
     options: Options,
     batch_size: int,
 ) -> Iterator[list[Generated] | list[Filled]]:
-    """Yields the answers to each of `texts`: `options.num_samples` of them, or the text with its masks filled in.
+    """Yields the answers to each of `texts`: `options.num_samples` of them, completed or with masks filled in.
 
     read: of `read_texts`.
     """
@@ -205,12 +214,19 @@ def answer_texts(
             options.temperature or 0.0,
             masks_prompting(experiment).block_length,
         )
-        answers = fill_in(experiment, params, read, unmasking, seed=seed, batch_size=batch_size)
-        for (text, _), (filled, probabilities) in zip(texts, answers, strict=True):
-            start = len(filled) - (options.max_tokens or 0)  # of the masks that follow the prompt
-            ends = start + np.flatnonzero(filled[start:] == vocab.eos)
-            filled = filled[: ends[0]] if len(ends) else filled
-            yield [Filled(text, tokenizer.decode(filled), candidates(tokenizer, probabilities, NUM_CANDIDATES))]
+        num_samples = options.num_samples
+        answers = fill_in(
+            experiment, params, read, unmasking, seed=seed, num_samples=num_samples, batch_size=batch_size
+        )
+        for text, _ in texts:
+            of_text = []
+            for sample, (filled, probabilities) in enumerate(itertools.islice(answers, num_samples), start=1):
+                start = len(filled) - (options.max_tokens or 0)  # of the masks that follow the prompt
+                ends = start + np.flatnonzero(filled[start:] == vocab.eos)
+                filled = tokenizer.decode(filled[: ends[0]] if len(ends) else filled)
+                likeliest = candidates(tokenizer, probabilities, NUM_CANDIDATES)
+                of_text.append(Filled(text, filled, likeliest, seed, sample))
+            yield of_text
         return
     temperature = 0.8 if options.temperature is None else options.temperature
     sampling = Sampling(temperature, options.top_k, options.top_p)

@@ -45,6 +45,15 @@ def evaluate(run: CompiledRun, params: Params) -> dict[str, float]:
     return totals.metrics(ratios)
 
 
+def heldout_windows(experiment: Experiment) -> str:
+    """Returns the windows of text that evaluations score, such as "256 tokens (pack)": what a prediction can read."""
+    windows = [
+        "whole documents" if spec.documents == "whole" else f"{experiment.window_length(k)} tokens ({spec.documents})"
+        for k, spec in enumerate(experiment.window_specs)
+    ]
+    return ", ".join(dict.fromkeys(windows))
+
+
 def _sums(run: CompiledRun, params: Params) -> Iterator[dict[str, Any]]:
     """Yields the Sums of each held-out batch, one batch later, so that the device does not wait for the host."""
     data, pending = run.experiment.data, None

@@ -88,6 +88,7 @@ class VariantPlan:
       sweep: field -> values; the field has the first of them in `main`.
       num_params: parameters that `main` trains.
       heldout_digest: of the test text, which the study reports; "" without pre-training.
+      heldout_windows: run.evaluation.heldout_windows of `main`.
       text_facts: documents and tokens of both sides of the split, for people; "" without pre-training.
       readings: how often `main` reads its training text; 0 of several corpora.
       warnings: on the split of the corpus, on the warm-up, and on a start whose training text is not known.
@@ -103,6 +104,7 @@ class VariantPlan:
     sweep: dict[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     num_params: int = 0
     heldout_digest: str = ""
+    heldout_windows: str = ""
     text_facts: str = ""
     readings: float = 0.0
     warnings: tuple[str, ...] = ()

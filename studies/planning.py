@@ -18,11 +18,12 @@ from huggingface.origin import with_origin_fields
 from huggingface.teacher import with_teacher
 from huggingface.vocabulary import VOCABULARY
 from run.corpus import Corpora, open_corpora
+from run.evaluation import heldout_windows
 from run.restore import check_same_transformer
 from studies.markdown import large
-from studies.measures import FineTuning, Measure, digests_of, make_measure
+from studies.measures import FineTuning, HeldoutMetric, Measure, digests_of, make_measure
 from studies.plan import VALIDATION, Plan, PlannedRun, VariantPlan, with_fields
-from studies.study import Budget, Study, Variant
+from studies.study import Budget, Study, Variant, describe_windows
 from train.init_from import check_init_from
 from workdir.run_config import flatten
 
@@ -67,6 +68,10 @@ def make_plan(study: Study, overrides: Mapping[str, Any]) -> Plan:
     if unknown := [field for field in study.varies if field not in known]:
         raise ConfigError(f"varies={unknown[0]!r} is no field of the runs: write it as in 'model.num_layers'")
     warnings = [line for one in (*variants.values(), *measures.values()) for line in one.warnings]
+    for name, measure in measures.items():
+        if isinstance(measure, HeldoutMetric) and not measure.config and measure.metric.endswith("per_byte"):
+            windows = {plan.name: plan.heldout_windows for plan in variants.values() if measure.applies_to(plan.name)}
+            warnings += filter(None, [describe_windows(windows, name)])
     plan = Plan(study, variants, measures, digests_of(measures.values()), [*dict.fromkeys(warnings)])
     if taken := plan.scratch.keys() & variants.keys():
         raise ConfigError(f"variant {taken.pop()} has the name of the fine-tunings without pre-training: rename it")
@@ -127,6 +132,7 @@ def _plan_variant(
         sweep={field: tuple(values) for field, values in variant.sweep.items()},
         num_params=experiment.num_params,
         heldout_digest=corpora.heldout_digest,
+        heldout_windows=heldout_windows(experiment),
         text_facts=_describe_text(corpora, main.raw_tokens),
         readings=_readings(corpora, main.raw_tokens),
         warnings=tuple(warnings),

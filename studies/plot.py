@@ -20,8 +20,10 @@ from command.program import print_note, visible
 from configs.studies.base import better_of
 from contract.errors import ConfigError
 from files.atomic import check_output, writing
+from run.evaluation import heldout_windows
+from run.restore import load_experiment
 from studies.statistics import Values, summarize
-from studies.study import SCORED_BY
+from studies.study import SCORED_BY, describe_windows
 from workdir.run_config import flatten
 from workdir.workdir import Workdir
 
@@ -224,7 +226,11 @@ def _check_same_heldout(runs: Sequence[str]) -> None:
 
 def _note_other_tokens(runs: Sequence[str], metric: str) -> None:
     """Prints a note if the runs' values of `metric` are over different tokens, so that the curves do not compare."""
-    if better_of(metric) == "" or metric.endswith("per_byte"):
+    if better_of(metric) == "":
+        return
+    if metric.endswith("per_byte"):
+        if line := describe_windows(_windows(runs), metric):
+            print_note(line)
         return
     scored = []
     for run in runs:
@@ -238,6 +244,15 @@ def _note_other_tokens(runs: Sequence[str], metric: str) -> None:
                 f"{runs[0]} and {run} differ in {some}: the {metric} of each is over its own tokens, and the curves do "
                 "not compare. python -m train.evaluate --config=... scores both alike"
             )
+
+
+def _windows(runs: Sequence[str]) -> dict[str, str]:
+    """Returns run -> run.evaluation.heldout_windows, without runs whose tokenizer or code is not on this machine."""
+    windows = {}
+    for run in runs:
+        with contextlib.suppress(ConfigError):
+            windows[run] = heldout_windows(load_experiment(run))
+    return windows
 
 
 def read_curves(run: str, metric: str, split: str, *, x: str = "step", with_denoisers: bool = False) -> Curves:

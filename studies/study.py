@@ -182,6 +182,20 @@ def check_overrides(overrides: Iterable[str], where: str) -> None:
         _refuse(reason is not None, where, f"{field} cannot be overridden, because {reason}: remove it")
 
 
+def describe_windows(windows: Mapping[str, str], metric: str) -> str:
+    """Returns a line on runs that score `metric`, in bits per byte, in other windows of the same text; "" if none do.
+
+    windows: the name of a run or a variant -> its run.evaluation.heldout_windows.
+    """
+    if len(set(windows.values())) < 2:
+        return ""
+    each = ", ".join(f"{name} {of_run}" for name, of_run in windows.items())
+    return (
+        f"the held-out text is scored in other windows ({each}), and longer ones lower {metric} by themselves: make "
+        "them equal with data.inputs_length and data.documents, in training or in train.evaluate --config"
+    )
+
+
 def _refuse(is_wrong: bool, where: str, message: str) -> None:
     if is_wrong:
         raise ConfigError(f"{where}: {message}" if where else message)

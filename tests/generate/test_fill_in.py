@@ -189,7 +189,7 @@ def test_masks_that_were_appended_end_at_an_eos(monkeypatch):
     vocab, encode = experiment.vocab, experiment.tokenizer.encode
     answer = [vocab.eos, *encode("xy"), vocab.eos, *encode("z")]  # the last tokens of it
 
-    def fill_in(experiment, params, texts, unmasking, *, seed, batch_size):
+    def fill_in(experiment, params, texts, unmasking, *, seed, num_samples, batch_size):
         for text in texts:
             masks = np.flatnonzero(text == vocab.mask)
             text[masks] = answer[-len(masks) :]
@@ -213,3 +213,23 @@ def test_masks_are_appended_to_a_prompt_without_masks_alone():
     assert read_masked_prompt(experiment, "ab", max_tokens=3)[2:].tolist() == [experiment.vocab.mask] * 3
     with pytest.raises(ConfigError, match=r"--max_tokens=3 appends masks, and --prompt has masks: remove one"):
         read_masked_prompt(experiment, "a[MASK]", max_tokens=3)
+
+
+def test_samples_of_a_text_have_draws_of_their_own(seen):
+    text, drawn = np.full(16, MASK), Unmasking("random", temperature=3.0)
+    experiment = types.SimpleNamespace(vocab=types.SimpleNamespace(mask=MASK))
+
+    def samples(texts, **options):
+        return [filled.tolist() for filled, _ in fill_in(experiment, {}, texts, drawn, seed=1, **options)]
+
+    first, second, third = samples([text], num_samples=3)
+    assert first != second != third != first and [first] == samples([text])
+    assert samples([text[:8], text], num_samples=3, batch_size=2)[3:] == [first, second, third]
+
+
+def test_samples_that_cannot_differ_are_refused():
+    options, texts = Options(num_samples=2), [NamedText("a[MASK]", "--prompt")]
+    experiment = small_experiment("masked_diffusion", "encoder_only")
+    with pytest.raises(ConfigError, match="num_samples=2 of filled masks are all the same at their temperature of 0"):
+        read_texts(experiment, texts, options)
+    read_texts(experiment, texts, Options(num_samples=2, temperature=0.5))

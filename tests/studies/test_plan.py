@@ -232,6 +232,19 @@ def test_text_that_is_read_often_and_a_long_warm_up_are_said(corpus, tmp_path):
     ]
 
 
+def test_windows_of_other_lengths_are_said_of_bits_per_byte_alone(corpus):
+    def warnings(length, metric="bits_per_byte"):
+        changes = dict(baseline="clm", budget=raw_tokens(2560), measures={"value": heldout_loss(metric=metric)})
+        blocks = variant({"data.inputs_length": length}, config="configs/block_diffusion.py")
+        variants = {"clm": variant(), "blocks": blocks}
+        plan = make_plan(small_study(corpus, variants=variants, **changes), {})
+        return [line for line in plan.warnings if "windows" in line]
+
+    assert warnings(64) == warnings(32, "loss") == []  # half of a row of block diffusion is a clean copy
+    (line,) = warnings(32)
+    assert "windows (clm 32 tokens (pack), blocks 16 tokens (pack)), and longer ones lower value by themselves" in line
+
+
 def test_labelled_texts_that_are_scored_too_are_said(corpus, tmp_path):
     pytest.importorskip("sklearn")
     texts = {name: [f"text {name} {k}" for k in range(8)] for name in ("path", "test")}

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from command.flags import resolve
 from contract.errors import ConfigError
 from studies.plot import draw_shares, draw_values, plot, read_curves
 from workdir.workdir import Workdir
@@ -129,3 +130,24 @@ def test_a_run_of_any_name_is_drawn(run, tmp_path):
         shutil.copytree(run, name)
     plot(names, str(tmp_path / "a.svg"), metric="loss", split="train")
     assert "\x1b" not in (tmp_path / "a.svg").read_text()
+
+
+def test_bits_per_byte_of_other_windows_are_noted(run, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    names = {"clm": "clm", "same": "multi_token_prediction", "diffusion": "masked_diffusion"}
+    runs = {name: str(tmp_path / name) for name in (*names, "unknown")}
+    for name, folder in runs.items():
+        shutil.copytree(run, folder)
+        line = {"step": 1, "split": "eval", "bits_per_byte": 2.5, "accuracy": 0.5}
+        (tmp_path / name / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+        config = resolve(f"configs/{names[name]}.py", {}, "") if name in names else {}
+        Workdir(folder).write_config(config | {"corpus": {"heldout": "aa"}})
+
+    def notes(*names, metric="bits_per_byte"):
+        plot([runs[name] for name in names], str(tmp_path / "a.svg"), metric=metric, split="eval")
+        return capsys.readouterr().err
+
+    assert notes("clm", "same", "unknown") == ""
+    (line,) = notes("clm", "diffusion").splitlines()
+    said = f"other windows ({runs['clm']} 256 tokens (pack), {runs['diffusion']} 128 tokens (join)), and longer ones"
+    assert said in line and "lower bits_per_byte by themselves: make them equal with data.inputs_length" in line
