@@ -20,6 +20,7 @@ from objectives.in_place import InPlace
 from objectives.masked_inputs import MaskedInputs
 from objectives.mass import MASS
 from objectives.mlm import MLM
+from objectives.mntp import MNTP
 from objectives.pegasus import PEGASUS
 from objectives.prefix_lm import PrefixLM
 from objectives.reverse import Reverse
@@ -82,6 +83,8 @@ def examples_of_training(objective, start, stop, monkeypatch):
         columns = {"prompt_lengths": np.array([start])} if "prompt_lengths" in objective.extra_columns else {}
         if (columns or isinstance(objective, BlockDiffusion)) and stop < len(TEXT):
             return None  # responses are hidden, not texts in the middle; blocks do not read what is after them
+        if isinstance(objective, MNTP):
+            objective = dataclasses.replace(objective, mask_token_rate=1.0, random_token_rate=0.0)
         monkeypatch.setattr(type(objective), "select", lambda *args, **columns: (is_hidden[None], None))
         examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB, **columns)
         return examples.inputs.tokens[0], np.zeros(0, np.int32)
