@@ -273,20 +273,21 @@ class GPTNeoX(Family):
 _LLAMA_3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # of every folder; models.positions.rotation has them
 
 
-def _rope_fields(options: Options, base: str = "rope_theta", part: float = 1.0) -> dict[str, Any]:
+def _rope_fields(options: Options, base: str = "rope_theta", part: float | None = None) -> dict[str, Any]:
     """Returns the fields of rotary embeddings.
 
     As in transformers 5, the entries are those of rope_scaling, or else of rope_parameters, or else the option `base`
-    and `part` of the features. Raises ConfigError for positions with another scaling than Llama 3.1's, for a base or a
-    scaling that is not a number in its range, and for a part where the class rotates all features, `part` 1.
+    and `part`, which is None for a class that rotates all features of a head. Raises ConfigError for positions with
+    another scaling than Llama 3.1's, for a part of the features where the class rotates all, and for a base, a scaling
+    or a part that is not a number in its range.
     """
     rope, kind = {}, "default"
     for name in ("rope_parameters", "rope_scaling"):
-        found = require_rope(name, options[name], "default", "llama3", rotates_all=part == 1)
+        found = require_rope(name, options[name], "default", "llama3", rotates_all=part is None)
         rope, kind = (options[name], found) if options[name] else (rope, kind)
     fields = {
         "rope_theta": rope_base(rope.get("rope_theta", options[base]), base),
-        "partial_rotary_factor": rope.get("partial_rotary_factor", part),
+        "partial_rotary_factor": rope.get("partial_rotary_factor", 1.0 if part is None else part),
     }
     if kind == "llama3":
         factor, length = rope.get("factor"), rope.get("original_max_position_embeddings")
@@ -311,12 +312,17 @@ def _rope_options(model: ModelConfig) -> dict[str, dict[str, Any]]:
 def require_rope(name: str, given: Any, *kinds: str, rotates_all: bool = True) -> str:
     """Returns the rope_type of the option `name`.
 
-    Raises ConfigError if it is not one of `kinds`, and with `rotates_all` where a part of the features rotates.
+    Raises ConfigError if it is not one of `kinds`, for a partial_rotary_factor that is no number, and with
+    `rotates_all` for one that is not 1.
     """
     rope = given or {}
     kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else None
-    if kind not in kinds or (rotates_all and rope.get("partial_rotary_factor", 1.0) != 1.0):
+    if kind not in kinds:
         raise ConfigError(f"config.json: {name}={given} is not supported, only rope_type={' or '.join(kinds)}")
+    part = rope.get("partial_rotary_factor", 1.0)
+    if type(part) not in (int, float) or (rotates_all and part != 1):
+        allowed = "1.0" if rotates_all else "a number"
+        raise ConfigError(f"config.json: partial_rotary_factor={part!r} of {name} is not supported, only {allowed}")
     return kind
 
 

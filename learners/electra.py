@@ -68,7 +68,7 @@ class ElectraLearner(Learner):
                 f"loss.chunk_size={self.setup.loss.chunk_size} must be 0 for objective.name='electra', which samples "
                 "from the generator's logits of the whole vocabulary"
             )
-        _ = self.generator
+        _ = self.generator  # raises ConfigError for sizes that are not whole
 
     @property
     def generator(self) -> ModelConfig:

@@ -81,7 +81,7 @@ class MaskedDiffusion(InPlace):
         if not self.random_length_share:
             return lengths
         keys = rng.fold_in(keys, _LENGTH)
-        is_cut = rng.uniform(keys, 2)[:, 1] < self.random_length_share
+        is_cut = rng.uniform(keys, 2)[:, 1] < self.random_length_share  # the first number is that of the length
         return np.where(is_cut, rng.integers(keys, 1, lengths), lengths)
 
     def hidden_mask(self, tokens, lengths, keys, vocab, **columns):

@@ -12,12 +12,18 @@ LLAMA = dict(
     vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
     max_position_embeddings=24,
 )  # fmt: skip
+PART = {"rope_type": "default", "partial_rotary_factor": 0.25}
 LLAMA_3 = dict(
     rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192
 )
 T5 = dict(vocab_size=61, d_model=32, d_ff=40, num_layers=2, d_kv=8, num_heads=4)
 ENCODER = dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4)
-CONFIGS = {"BertForMaskedLM": ENCODER, "ModernBertForMaskedLM": ENCODER, "Qwen3ForCausalLM": LLAMA}
+CONFIGS = {
+    "BertForMaskedLM": ENCODER,
+    "GPTNeoXForCausalLM": LLAMA,
+    "ModernBertForMaskedLM": ENCODER,
+    "Qwen3ForCausalLM": LLAMA,
+}
 CONFIGS |= {
     "GPT2LMHeadModel": GPT2,
     "LlamaForCausalLM": LLAMA,
@@ -70,6 +76,12 @@ def test_the_scaling_of_llama_3_2_is_read():
     assert (fields["rope_theta"], fields["rope_scaling_factor"], fields["rope_original_length"]) == (5e5, 32, 8192)
 
 
+def test_the_part_of_a_head_that_rotates_is_the_entry_of_rope_parameters():
+    """As in transformers 5: rotary_pct is that of a folder without the entry."""
+    assert fields_of("GPTNeoXForCausalLM", rotary_pct=0.5)["partial_rotary_factor"] == 0.5
+    assert fields_of("GPTNeoXForCausalLM", rotary_pct=1.0, rope_parameters=PART)["partial_rotary_factor"] == 0.25
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
@@ -101,6 +113,12 @@ def test_the_scaling_of_llama_3_2_is_read():
             "the scaling .* is not supported: llama3 needs",
         ),
         ("LlamaForCausalLM", {"rope_scaling": LLAMA_3 | {"high_freq_factor": 8.0}}, "the scaling .* is not supported"),
+        (
+            "LlamaForCausalLM",
+            {"rope_parameters": PART},
+            "partial_rotary_factor=0.25 of rope_parameters is not supported",
+        ),
+        ("GPTNeoXForCausalLM", {"rope_scaling": PART | {"partial_rotary_factor": "1"}}, "partial_rotary_factor='1' of"),
         ("MistralForCausalLM", {}, "sliding_window=4096 is not supported, only None"),
         ("MistralForCausalLM", {"sliding_window": 12}, "sliding_window=12 is not supported, only None"),
         ("Qwen2ForCausalLM", {"use_sliding_window": True}, "use_sliding_window=True is not supported, only False"),
