@@ -10,14 +10,7 @@ from typing import Any
 from command.program import plural, visible
 from contract.errors import ConfigError
 from files.atomic import write_text
-from studies.analysis import (
-    Measured,
-    Order,
-    analyse,
-    count_families,
-    objectives_differ,
-    published_orders,
-)
+from studies.analysis import Measured, Order, analyse, count_families, objectives_differ, published_orders
 from studies.markdown import NONE, code, fields_text, large, number, probability, text, with_interval
 from studies.plot import draw_losses, import_pyplot
 from studies.results import Results

@@ -12,12 +12,7 @@ from jax.sharding import Mesh
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
 from huggingface.origin import Origin, fields_as_there, match_decoder_starts, open_origin, place_of, shifted_targets
-from huggingface.vocabulary import (
-    SharedTokens,
-    describe_differences,
-    match_tokens,
-    token_texts,
-)
+from huggingface.vocabulary import SharedTokens, describe_differences, match_tokens, token_texts
 from models.config import ModelConfig
 from models.parameters import array_types, leaf_name, stacks_layers
 from models.transformer import Params, init_params
