@@ -226,23 +226,19 @@ class Attention(nnx.Module):
 
     def queries(self, x_BxQxD: Array, rotation: Rotation | None) -> Array:
         """Returns queries [B, H, Q, K] in the compute dtype. rotation: of rotary positions; None: no rotation."""
-        query = self._project(x_BxQxD, "query")[0]
-        return query if rotation is None else rotate(query, rotation)
+        return self._project(x_BxQxD, rotation, "query")[0]
 
     def keys_values(self, x_BxSxD: Array, rotation: Rotation | None) -> KeysValues:
         """Returns keys and values, each [B, G, S, K] in the compute dtype. rotation: as for `queries`."""
-        key, value = self._project(x_BxSxD, "key", "value")
-        return KeysValues(key if rotation is None else rotate(key, rotation), value)
+        return KeysValues(*self._project(x_BxSxD, rotation, "key", "value"))
 
     def queries_keys_values(self, x_BxLxD: Array, rotation: Rotation | None) -> tuple[Array, KeysValues]:
         """Returns queries, keys and values of the same states, for self-attention.
 
         rotation: angles of rotary position embeddings, applied to queries and keys; None: no rotation.
         """
-        query, key, value = self._project(x_BxLxD, "query", "key", "value")
-        if rotation is not None:
-            query, key = rotate(query, rotation), rotate(key, rotation)
-        return query, KeysValues(key, value)
+        query, *keys_values = self._project(x_BxLxD, rotation, "query", "key", "value")
+        return query, KeysValues(*keys_values)
 
     def __call__(
         self,
@@ -263,10 +259,14 @@ class Attention(nnx.Module):
         y = self.out(output_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))
         return model_dropout(self.config, y.reshape(B, Q, -1), output_key)
 
-    def _project(self, x_BxLxD: Array, *names: str) -> list[Array]:
-        """Returns each projection of x, [B, heads, L, K]; with model.qk_norm, queries and keys after their norms."""
+    def _project(self, x_BxLxD: Array, rotation: Rotation | None, *names: str) -> list[Array]:
+        """Returns each projection of x, [B, heads, L, K]: queries and keys normed and rotated, if the model does so."""
         B, L, D = x_BxLxD.shape
         outputs = linear_maps(x_BxLxD.reshape(B * L, D), *(getattr(self, name) for name in names))
         heads = [y.reshape(B, L, -1, self.config.head_dim).swapaxes(1, 2) for y in outputs]
-        norms = {"query": self.query_norm, "key": self.key_norm} if self.config.qk_norm else {}
-        return [norms[name](x) if name in norms else x for name, x in zip(names, heads, strict=True)]
+        return [x if name == "value" else self._placed(x, name, rotation) for name, x in zip(names, heads, strict=True)]
+
+    def _placed(self, x_BxHxLxK: Array, name: str, rotation: Rotation | None) -> Array:
+        """Returns queries or keys, after the norm `name`_norm with model.qk_norm, rotated."""
+        x = getattr(self, f"{name}_norm")(x_BxHxLxK) if self.config.qk_norm else x_BxHxLxK
+        return x if rotation is None else rotate(x, rotation)
