@@ -14,6 +14,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
+from models.heads import output_layer
 from models.layers import Embedding, Linear, Norm, PredictionHead, logits_product, model_dropout, softcap, split_key
 from models.parameters import Params, bind_module, init_module
 from models.placement import constrain_activations
@@ -58,15 +59,8 @@ class Transformer(nnx.Module):
         if config.predicts_tokens and config.prediction_head == "bert":
             self.prediction_head = PredictionHead(config, rngs=rngs)
         if config.predicts_tokens and not config.tie_embeddings:
-            self.logits_dense = nnx.Linear(
-                config.embedding_width if config.prediction_head == "bert" else config.d_model,
-                config.vocab_size,
-                use_bias=False,
-                dtype=config.dtype,
-                preferred_element_type="float32",
-                kernel_init=initializers.output_table(config),
-                rngs=rngs,
-            )
+            width = config.embedding_width if config.prediction_head == "bert" else config.d_model
+            self.logits_dense = output_layer(config, width, config.vocab_size, use_bias=False, rngs=rngs)
 
     def __call__(self, batch: Batch, *, dropout_key: Array | None = None) -> Array:
         """Returns logits, float32 [B, L, V], at the decoder's positions, or at the encoder's if there is no decoder.
