@@ -10,8 +10,7 @@ _EVERY_CLASS = ("quantization_config", "auto_map", "pruned_heads", "adapters")
 
 # Options that change no logits of the classes here: what every configuration of transformers may contain, releases
 # before 5 included; token ids and options of generation, which these releases write here too; options of heads for
-# other tasks, of initial values and of the order of summation; entries of
-# published folders that no class reads.
+# other tasks, of initial values and of the order of summation; entries of published folders that no class reads.
 _WITHOUT_EFFECT = """
     _name_or_path name_or_path _attn_implementation _attn_implementation_autoset _commit_hash architectures
     attn_implementation chunk_size_feed_forward cross_attention_hidden_size dtype finetuning_task

@@ -29,7 +29,7 @@ from models.transformer import init_params
 # Fields of config.model that change only how a model computes, not what it computes.
 MACHINE_FIELDS = {"attention": "xla", "remat": "none", "scan_unroll": 0}
 # Fields of config.model that change only how it is trained.
-_TRAINING_FIELDS = ("parameterization", "base_d_model", "base_num_layers")
+TRAINING_FIELDS = ("parameterization", "base_d_model", "base_num_layers")
 
 # Activations of `transformers`, by name -> model.mlp. "gelu" is the exact one there. A model is written with the first
 # name of its formula.
@@ -50,7 +50,6 @@ _RARE_FIELDS = dict(
     relative_max_distance=128,
     rope_theta=10000.0,
     share_stacks=False,
-    scale_logits=False,
     num_token_types=0,
     initializer="normal",
     dropout_broadcast_positions=False,
@@ -219,7 +218,7 @@ class Family(abc.ABC):
     def mismatches(self, model: ModelConfig) -> list[str]:
         """Returns a message for each field of `model` that the class cannot hold."""
         # A field that this class does not name, because it was added since, must have its default.
-        free = (*self.free, *_TRAINING_FIELDS)
+        free = (*self.free, *TRAINING_FIELDS)
         others = {name: (default,) for name, default in _defaults().items() if name not in free}
         equal = {name: (value(model),) for name, value in self.equal.items()}
         found = []

@@ -250,7 +250,7 @@ def test_a_special_id_that_no_token_has_is_refused(tmp_path, value):
     folder = make_hub_folder(tmp_path / "gpt2", "gpt2")
     open_model(folder, "--from=f")
     change_config(folder, eos_token_id=value)
-    with pytest.raises(ConfigError, match=r"config.json: eos_token_id=.* is no id of the \d+ rows of the token table"):
+    with pytest.raises(ConfigError, match=r"config.json: eos_token_id=.* must be an id of the token table's \d+ rows"):
         open_model(folder, "--from=f")
 
 
