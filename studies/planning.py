@@ -270,9 +270,7 @@ def _tokens(batches: Batches, first: int, count: int) -> int:
 
 
 def _fine_tuning(measure: FineTuning, trained: Experiment, where: str) -> PlannedRun:
-    fields = resolve(measure.config, measure.overrides, where)
-    # The start's folder is known when the run starts; a plan checks the rest.
-    fields = fine_tuning_fields(fields, measure.overrides, trained, workdir="")
+    fields = fine_tuning_fields(resolve(measure.config, measure.overrides, where), measure.overrides, trained)
     experiment = _experiment(fields, where)
     check_same_transformer(where, trained, experiment)
     measure.check_metric(experiment)
@@ -285,10 +283,8 @@ def _experiment(fields: Mapping[str, Any], where: str) -> Experiment:
         return with_teacher(make_experiment(fields))
 
 
-def fine_tuning_fields(
-    fields: Mapping[str, Any], overrides: Mapping[str, Any], trained: Experiment, workdir: str
-) -> dict[str, Any]:
-    """Returns `fields` of a config for fine-tuning the model of `trained`, which is in `workdir`.
+def fine_tuning_fields(fields: Mapping[str, Any], overrides: Mapping[str, Any], trained: Experiment) -> dict[str, Any]:
+    """Returns `fields` of a config for fine-tuning the model of `trained`, whose folder is known when the run starts.
 
     The shape of the model, the vocabulary, the precision, the seed, the split, the mesh and data.cache_dir are those of
     `trained`, without those that `overrides`, already part of `fields`, set. A decoder reads the text in both
@@ -299,5 +295,5 @@ def fine_tuning_fields(
     shared |= {f"data.{name}": run["data"][name] for name in (*VOCABULARY, *RUN_FIELDS, "cache_dir", "read_by_range")}
     if not trained.model.has_encoder:
         shared["data.bidirectional_inputs"] = trained.model.has_prefix
-    shared |= {name: run[name] for name in ("precision", "seed", "mesh")} | {"train.init_from": workdir}
+    shared |= {name: run[name] for name in ("precision", "seed", "mesh")} | {"train.init_from": ""}
     return with_fields(fields, {field: value for field, value in shared.items() if field not in overrides})
