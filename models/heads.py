@@ -1,10 +1,8 @@
-"""Heads on a Transformer's states: the map to logits, BERT's pooler, a classifier on it, and ELECTRA's discriminator.
+"""Heads on a Transformer's states: BERT's pooler, a classifier on it, and ELECTRA's discriminator.
 
 The pooler is a representation of a row from the state at one position. The discriminator gives, for each token, the
 logit of having been replaced.
 """
-
-from typing import Any
 
 import jax.numpy as jnp
 from flax import nnx
@@ -12,15 +10,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Linear, activation, dropout, recomputed
-
-
-def output_layer(config: ModelConfig, inputs: int, outputs: int, **options: Any) -> nnx.Linear:
-    """Returns a linear map to float32 logits: of tokens, of classes or of replaced tokens. options: of nnx.Linear."""
-    init = initializers.output_table(config)
-    return nnx.Linear(
-        inputs, outputs, kernel_init=init, dtype=config.dtype, preferred_element_type="float32", **options
-    )
+from models.layers import Linear, activation, dropout, output_layer, recomputed
 
 
 class Pooler(nnx.Module):

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
-from models import initializers
+from models import initializers, layers
 from models.config import ModelConfig
-from models.heads import output_layer
 from models.layers import Embedding, Linear, Norm, PredictionHead, logits_product, model_dropout, softcap, split_key
 from models.parameters import Params, bind_module, init_module
 from models.placement import constrain_activations
@@ -60,7 +59,7 @@ class Transformer(nnx.Module):
             self.prediction_head = PredictionHead(config, rngs=rngs)
         if config.predicts_tokens and not config.tie_embeddings:
             width = config.embedding_width if config.prediction_head == "bert" else config.d_model
-            self.logits_dense = output_layer(config, width, config.vocab_size, use_bias=False, rngs=rngs)
+            self.logits_dense = layers.output_layer(config, width, config.vocab_size, use_bias=False, rngs=rngs)
 
     def __call__(self, batch: Batch, *, dropout_key: Array | None = None) -> Array:
         """Returns logits, float32 [B, L, V], at the decoder's positions, or at the encoder's if there is no decoder.
