@@ -25,25 +25,24 @@ _REPORTING = re.compile(r"train\.((log|eval|checkpoint)_every|checkpoint_minutes
 def unread_fields(fields: Mapping[str, Any]) -> set[str]:
     """Returns the names of fields that have no effect because of others. fields: a flat config."""
     architecture, schedule = fields.get("model.architecture"), fields.get("optimizer.schedule")
+    positions, teacher = fields.get("model.positions"), fields.get("distillation.teacher")
     unread = {
-        "data.targets_length": architecture != "encoder_decoder",
-        "model.share_stacks": architecture != "encoder_decoder",
-        "data.bidirectional_inputs": architecture == "encoder_only",
-        "data.decoder_start_token": architecture == "encoder_only",
-        "model.rope_theta": fields.get("model.positions") != "rope",
-        "model.relative_num_buckets": fields.get("model.positions") != "relative",
-        "model.relative_max_distance": fields.get("model.positions") != "relative",
+        "data.targets_length model.share_stacks": architecture != "encoder_decoder",
+        "data.bidirectional_inputs data.decoder_start_token": architecture == "encoder_only",
+        "model.rope_theta model.rope_scaling_factor model.partial_rotary_factor": positions != "rope",
+        "model.rope_original_length": fields.get("model.rope_scaling_factor") == 1,
+        "model.relative_num_buckets model.relative_max_distance": positions != "relative",
+        "model.local_distance model.local_rope_theta": fields.get("model.global_every") == 1,
         "model.dropout_broadcast_positions": fields.get("model.dropout_rate") == 0,
         "model.initializer_range": fields.get("model.initializer") == "t5",
-        "model.base_d_model": fields.get("model.parameterization") == "standard",
-        "model.base_num_layers": fields.get("model.parameterization") == "standard",
+        "model.base_d_model model.base_num_layers": fields.get("model.parameterization") == "standard",
+        "distillation.weight distillation.divergence distillation.temperature distillation.top_k": not teacher,
         "optimizer.decay_fraction": schedule != "wsd",
         "optimizer.final_learning_rate_fraction": schedule in ("constant", "inverse_sqrt", "rsqrt"),
-        "optimizer.b1": fields.get("optimizer.name") == "adafactor",
-        "optimizer.b2": fields.get("optimizer.name") == "adafactor",
+        "optimizer.b1 optimizer.b2": fields.get("optimizer.name") == "adafactor",
         "optimizer.eps": fields.get("optimizer.name") in ("adafactor", "lion"),
     }
-    return {field for field, is_unread in unread.items() if is_unread}
+    return {field for names, is_unread in unread.items() if is_unread for field in names.split()}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -312,6 +312,13 @@ def test_a_start_that_read_heldout_text_is_refused_with_the_name_of_the_variant(
             },
             "slow and b are equal but for data.targets_length, model.relative_max_distance, which neither reads",
         ),
+        *(
+            (
+                {"variants": {"slow": variant(), "b": variant({field: 8})}},
+                f"slow and b are equal but for {field}, which neither reads",
+            )
+            for field in ("model.rope_original_length", "model.local_distance", "distillation.top_k")
+        ),
         (
             {"variants": {"slow": variant(), "b": variant({"model.relative_num_buckets": 8})}},
             "slow and b are equal but for model.relative_num_buckets, which neither reads: remove one",
