@@ -14,6 +14,8 @@ Sizes: tiny (default), base, large (BERT's shapes). Variants:
               which also has objective.random_length_share=0.01)
   cosine      the same with p = sin(pi t / 2), t uniform, and the weight of MD4 in continuous time (Shi et al. 2024)
   polynomial  the same with p = t^2
+  cart        as bernoulli, predicted as in next, with weights from the distances to visible tokens (Dream, which starts
+              from a CLM: --config.model.architecture=decoder_only --config.train.init_from=runs/clm)
   response    prompts and responses as in configs/sft.py; only the response is hidden, so the loss compares with SFT's
 """
 
@@ -23,7 +25,7 @@ from configs import architectures, base, mlm
 from configs.sizes import DIAL
 
 _COUNT = dict(name="masked_diffusion", alignment="same", noise="count", noise_schedule="linear", power=2.0, eps=1e-3)
-_COUNT |= dict(random_length_share=0.0)
+_COUNT |= dict(random_length_share=0.0, cart_p=0.0)
 _MD4 = _COUNT | dict(noise="bernoulli", eps=1e-4)
 VARIANTS = {
     "same": _COUNT,
@@ -31,6 +33,7 @@ VARIANTS = {
     "bernoulli": _COUNT | dict(noise="bernoulli"),
     "cosine": _MD4 | dict(noise_schedule="cosine"),
     "polynomial": _MD4 | dict(noise_schedule="polynomial"),
+    "cart": _COUNT | dict(alignment="next", noise="bernoulli", cart_p=0.1),
     "response": _COUNT | dict(name="response_diffusion"),
 }
 

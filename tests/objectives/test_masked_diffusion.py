@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import integrate
+from scipy import integrate, stats
 
 from contract.batch import check_batch
 from contract.errors import ConfigError
@@ -244,6 +244,36 @@ def test_rates_by_hand():
     for outside in (0.0, 1.1):
         with pytest.raises(ValueError, match=r"times of masked diffusion must be in \(0, 1\], not from"):
             BERNOULLI["linear"].rates(np.array([outside]))
+
+
+@pytest.mark.parametrize(
+    ("p", "expected"),
+    [(0.25, [0.25 * 2.3125 / 2, 0.25 * 2.5 / 2, 0.25 * 2.06640625 / 2]), (1.0, [0.5, 0.5, 0.5])],
+)
+@pytest.mark.parametrize("objective", [DIFFUSION, BERNOULLI["linear"]])
+def test_weights_of_dream_by_hand(objective, p, expected):
+    """Of the text o m m o o m the first mask has visible tokens at the distances 1, 2, 3: 1 + 3/4 + 9/16 is 2.3125."""
+    examples = of_equal_texts(dataclasses.replace(objective, cart_p=p), 6, 4000)
+    pattern = np.array([False, True, True, False, False, True])
+    found = (examples.selected[:, :6] == pattern).all(axis=1)
+    assert found.any()
+    assert (examples.weights[found][:, np.flatnonzero(pattern)] == np.float32(expected)).all()
+    np.testing.assert_array_equal(examples.denominators > 0, np.arange(8) < [[6]] * 4000)
+    assert not examples.weights[examples.selected[:, :6].all(axis=1)].any()  # no token is visible
+
+
+def test_weights_of_dream_are_a_geometric_distribution_of_the_distance_to_visible_tokens_of_the_same_text():
+    """The prompt is visible, and what is after the text is not, as of a window from another text."""
+    lengths, prompts = np.array([40, 33, 1, 20] * 50), np.array([0, 7, 0, 19] * 50)
+    objective = ResponseDiffusion("next", "bernoulli", cart_p=0.1)
+    tokens = np.full((200, 41), VOCAB.content_start, np.int32)
+    examples = objective.corrupt(tokens, lengths, random_keys(200), VOCAB, prompt_lengths=prompts)
+    distances = np.abs(np.arange(41)[:, None] - np.arange(41))
+    visible = ~examples.selected & (np.arange(41) < lengths[:, None])
+    expected = np.where(examples.selected, visible @ stats.geom.pmf(distances, 0.1) / 2, 0)
+    np.testing.assert_allclose(examples.weights, expected, rtol=1e-5)
+    assert examples.denominators.sum(axis=1).tolist() == (lengths - prompts).tolist()
+    assert objective.heldout() == ResponseDiffusion("next")
 
 
 def test_the_quantiles_of_packed_rows_are_spread_over_all_examples_of_a_batch(corpus):
