@@ -17,6 +17,7 @@ Sizes: tiny (default), base, large (BERT's shapes). Variants:
   cart        as bernoulli, predicted as in next, with weights from the distances to visible tokens (Dream, which starts
               from a CLM: --config.model.architecture=decoder_only --config.train.init_from=runs/clm)
   response    prompts and responses as in configs/sft.py; only the response is hidden, so the loss compares with SFT's
+  padded_response  the same with bernoulli, each pair in a row that EOS fill, which are learnt as the response (LLaDA)
 """
 
 from ml_collections import ConfigDict
@@ -34,7 +35,8 @@ VARIANTS = {
     "cosine": _MD4 | dict(noise_schedule="cosine"),
     "polynomial": _MD4 | dict(noise_schedule="polynomial"),
     "cart": _COUNT | dict(alignment="next", noise="bernoulli", cart_p=0.1),
-    "response": _COUNT | dict(name="response_diffusion"),
+    "response": _COUNT | dict(name="response_diffusion", padded_length=0),
+    "padded_response": _COUNT | dict(name="response_diffusion", noise="bernoulli", padded_length=128),
 }
 
 
@@ -43,9 +45,11 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     size, variant = base.split_preset(preset, architectures.BERT, VARIANTS)
     config = mlm.get_config(size)
     config.objective = ConfigDict(VARIANTS[variant])
-    if variant == "response":
+    if "response" in variant:
         config.data.update(source="stdlib_functions", documents="whole", on_unusable="skip")
         if size in DIAL:
             config.data.inputs_length = 512
             config.train.batch_size //= 4
+    if variant == "padded_response":
+        config.objective.padded_length = config.data.inputs_length
     return config

@@ -8,8 +8,10 @@ import numpy as np
 
 from contract import rng
 from contract.errors import ConfigError
+from contract.vocab import Vocab
 from contract.windows import Capacity
 from objectives.algebra.noise import valid_positions
+from objectives.algebra.sequences import Sequences
 from objectives.in_place import InPlace
 from objectives.prompting import FillResponse
 
@@ -90,11 +92,16 @@ class MaskedDiffusion(InPlace):
         is_cut = rng.uniform(keys, 2)[:, 1] < self.random_length_share  # the first number is that of the length
         return np.where(is_cut, rng.integers(keys, 1, lengths), lengths)
 
+    def texts(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab) -> Sequences:
+        """Returns the texts that are read, of which tokens are hidden, from raw ones."""
+        return Sequences(tokens, self.read_lengths(lengths, keys))
+
     def hidden_mask(self, tokens, lengths, keys, vocab, **columns):
-        return super().hidden_mask(tokens, self.read_lengths(lengths, keys), keys, vocab, **columns)
+        hidden = super().hidden_mask(*self.texts(tokens, lengths, keys, vocab), keys, vocab, **columns)
+        return hidden[:, : tokens.shape[1]] & valid_positions(lengths, tokens.shape[1])
 
     def corrupt(self, tokens, lengths, keys, vocab, **columns):
-        lengths = self.read_lengths(lengths, keys)
+        tokens, lengths = self.texts(tokens, lengths, keys, vocab)
         examples = super().corrupt(tokens, lengths, keys, vocab, **columns)
         if not self.has_denominators:  # the loss weights of a text add up to n
             return examples
@@ -134,9 +141,6 @@ class MaskedDiffusion(InPlace):
         p = (1 - self.eps) * shares + self.eps
         return p, slopes / p
 
-    def most_scored(self, raw):
-        return raw
-
     def expected(self):
         return {"masked": 1.0, "random": 0.0, "kept": 0.0}  # the share of a text of n tokens is (n + 1) / (2 n)
 
@@ -148,12 +152,17 @@ class ResponseDiffusion(MaskedDiffusion):
     n is the number of these tokens, so the loss compares with the loss of objectives/sft.py on the same pairs. The
     prompt is read in both directions, and always shown. With an empty prompt the whole text is hidden and counted.
 
+    padded_length: shorter examples, of prompt, response and EOS, have more EOS after them in training, up to this
+        length: tokens of the response, hidden and counted as others. The model then writes a response of any length in
+        a row of masks, and ends it with EOS. 0: an example has one EOS. Evaluations have 0, so that losses compare.
+
     An example is a whole document, never cut.
 
-    Deviations: LLaDA pads the responses of a batch to one length with EOS, which it hides and counts too. It divides
-    the loss of each response by the response's own length, so that all responses weigh the same; here all tokens do, as
-    in objectives/sft.py.
+    Deviations: LLaDA pads to the longest example of a batch. It divides the loss of each response by the response's own
+    length, with its padding, so that all responses weigh the same; here all tokens do, as in objectives/sft.py.
     """
+
+    padded_length: Annotated[int, "[0, 2**18]"] = 0
 
     documents: ClassVar = ("whole",)
     extra_columns: ClassVar = ("quantiles", "prompt_lengths")
@@ -171,8 +180,30 @@ class ResponseDiffusion(MaskedDiffusion):
             )
         return super().check(field)
 
+    def check_window(self, length, field):
+        if self.padded_length > length:
+            raise ConfigError(
+                f"{field}.padded_length={self.padded_length} is longer than a row of data.inputs_length={length}: set "
+                f"it to {length} or less"
+            )
+
     def capacities(self, shape):
-        return (Capacity("data.inputs_length", shape.inputs_length, True, True, 0),)
+        return (Capacity("data.inputs_length", shape.inputs_length, True, True, 0, max(self.padded_length, 1)),)
+
+    def heldout(self):
+        return dataclasses.replace(super().heldout(), padded_length=0)
+
+    def output_lengths(self, raw):
+        return super().output_lengths(np.maximum(raw, self.padded_length))
+
+    def texts(self, tokens, lengths, keys, vocab):
+        padded = np.pad(tokens, ((0, 0), (0, max(self.padded_length - tokens.shape[1], 0))))
+        padded = np.where(valid_positions(lengths, padded.shape[1]), padded, np.int32(vocab.eos))
+        return Sequences(padded, np.maximum(lengths, self.padded_length))
+
+    def restore(self, inputs, targets, vocab):
+        text = np.flatnonzero(targets != vocab.eos)
+        return targets[: text.max(initial=-1) + 1] if self.padded_length else targets
 
     def select(self, text, keys, vocab, *, prompt_lengths, quantiles=None):
         return super().select(text, keys, vocab, quantiles=quantiles, prompt_lengths=prompt_lengths)

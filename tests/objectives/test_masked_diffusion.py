@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from configs.masked_diffusion import VARIANTS
 from contract.batch import check_batch
 from contract.errors import ConfigError
 from contract.windows import Windows
@@ -330,6 +331,42 @@ def test_packed_rows_hide_and_count_responses_alone(architecture):
     none = rows_of_pairs(ResponseDiffusion("same", "bernoulli", eps=1e-9), architecture, 1 - 1e-9)
     assert not none[f"{side}_loss_weights"].any()
     np.testing.assert_array_equal(none[f"{side}_loss_denominators"], batch[f"{side}_loss_weights"])
+
+
+@pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
+def test_shorter_pairs_end_in_eos_that_are_hidden_and_counted_as_the_response(architecture):
+    """LLaDA's SFT. The pairs have 6, 2 and 3 tokens."""
+    side, m, eos = architecture.partition("_")[0], VOCAB.mask, VOCAB.eos
+    objective = ResponseDiffusion("same", "bernoulli", eps=0.0, padded_length=5)
+    apart = PAIRS._replace(row_ids=np.arange(3), quantiles=np.zeros(3))  # t is 1: all of a response is hidden
+    for each, least in ((objective, 5), (objective.heldout(), 1)):
+        assert [capacity.least for capacity in each.capacities(RowShape(architecture, 10, 0, 1))] == [least]
+    options = {"documents": "whole", "bidirectional_inputs": True}
+    batch = make_collator(denoisers_of(objective, "x"), RowShape(architecture, 10, 0, 1), VOCAB, **options)(apart, 3)
+    check_batch(batch, architecture)
+    assert batch[f"{side}_input_tokens"].tolist() == [
+        [10, 11, 12, m, m, m, 0, 0, 0, 0],
+        [m, m, m, m, m, 0, 0, 0, 0, 0],
+        [30, 31, m, m, m, 0, 0, 0, 0, 0],
+    ]
+    assert batch[f"{side}_target_tokens"].tolist() == [
+        [10, 11, 12, 13, 14, eos, 0, 0, 0, 0],
+        [20, eos, eos, eos, eos, 0, 0, 0, 0, 0],
+        [30, 31, eos, eos, eos, 0, 0, 0, 0, 0],
+    ]
+    of_response = [[0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 0]]
+    for field in ("loss_weights", "loss_denominators"):
+        np.testing.assert_allclose(batch[f"{side}_{field}"], np.pad(of_response, ((0, 0), (0, 4))), rtol=1e-6)
+    assert objective.heldout() == ResponseDiffusion("same", eps=0.0)
+
+
+def test_a_pair_cannot_be_padded_to_more_than_a_row():
+    with pytest.raises(ConfigError, match=r"padded_length=41 is longer than a row of data.inputs_length=40: set it to"):
+        small_experiment(
+            "masked_diffusion:padded_response",
+            "encoder_only",
+            objective=dict(VARIANTS["padded_response"], padded_length=41),
+        )
 
 
 def test_responses_need_prompt_lengths():
