@@ -250,6 +250,9 @@ OPTIONAL.model.rope_original_length = 8192  # rope_scaling_factor above 1: token
 # Pre-norm: whether the first layer has a norm before its attention. False after a norm of embeddings (ModernBERT).
 OPTIONAL.model.first_attention_norm = True
 OPTIONAL.model.qk_norm = False  # a norm of each head's queries and keys, before their rotation (Qwen 3)
+# Norms of RMS without parameters, of each head's queries, keys and values before their rotation ("qkv": DecLLM), and of
+# what each head reads, before the output projection ("qkvo": RedLLM).
+OPTIONAL.model.head_norms = "none"
 OPTIONAL.model.parallel_residual = False  # attention and feed-forward block read the same state (GPT-NeoX, Pythia)
 OPTIONAL.model.qkv_bias = False  # biases of queries, keys and values alone, without model.use_bias (Qwen 2)
 # Scores become c * tanh(score / c) before the relative position bias and the softmax, as in Gemma 2, whose c is 50.0;
