@@ -33,7 +33,7 @@ CODE = {
     "experiment": 1_104,
     "files": 331,
     "generate": 1_035,
-    "huggingface": 2_134,
+    "huggingface": 2_139,
     "learners": 840,
     "models": 1_694,
     "objectives": 4_029,
