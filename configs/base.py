@@ -137,8 +137,9 @@ def get_config() -> ConfigDict:
     config.loss.label_smoothing = 0.0  # share of the target probability that is spread over the vocabulary, in [0, 1)
     config.loss.chunk_size = 0  # positions of a row whose logits are in memory at the same time; 0: all
 
-    # "rms_scaled_adamw", "adamw", "adafactor", "lion" or "muon" (experiment/optimizer.py), each with a learning rate of
-    # its own: 2e-2 suits rms_scaled_adamw, whose steps are relative to the parameters; adamw needs about 2e-3.
+    # "rms_scaled_adamw", "adamw", "adafactor", "lion", "muon", "lamb" or "stable_adamw" (experiment/optimizer.py), each
+    # with a learning rate of its own: 2e-2 suits rms_scaled_adamw, whose steps are relative to the parameters; adamw
+    # needs about 2e-3.
     config.optimizer.name = "rms_scaled_adamw"
     # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt", "constant"; "rsqrt" (T5) has none. See
     # experiment/schedules.py.
