@@ -137,8 +137,9 @@ def get_config() -> ConfigDict:
     config.loss.label_smoothing = 0.0  # share of the target probability that is spread over the vocabulary, in [0, 1)
     config.loss.chunk_size = 0  # positions of a row whose logits are in memory at the same time; 0: all
 
-    # "rms_scaled_adamw", "adamw", "adafactor", "lion" or "muon" (experiment/optimizer.py), each with a learning rate of
-    # its own: 2e-2 suits rms_scaled_adamw, whose steps are relative to the parameters; adamw needs about 2e-3.
+    # "rms_scaled_adamw", "adamw", "adafactor", "lion", "muon", "lamb" or "stable_adamw" (experiment/optimizer.py), each
+    # with a learning rate of its own: 2e-2 suits rms_scaled_adamw, whose steps are relative to the parameters; adamw
+    # needs about 2e-3.
     config.optimizer.name = "rms_scaled_adamw"
     # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt", "constant"; "rsqrt" (T5) has none. See
     # experiment/schedules.py.
@@ -250,6 +251,9 @@ OPTIONAL.model.rope_original_length = 8192  # rope_scaling_factor above 1: token
 # Pre-norm: whether the first layer has a norm before its attention. False after a norm of embeddings (ModernBERT).
 OPTIONAL.model.first_attention_norm = True
 OPTIONAL.model.qk_norm = False  # a norm of each head's queries and keys, before their rotation (Qwen 3)
+# Norms of RMS without parameters, of each head's queries, keys and values before their rotation ("qkv": DecLLM), and of
+# what each head reads, before the output projection ("qkvo": RedLLM).
+OPTIONAL.model.head_norms = "none"
 OPTIONAL.model.parallel_residual = False  # attention and feed-forward block read the same state (GPT-NeoX, Pythia)
 OPTIONAL.model.qkv_bias = False  # biases of queries, keys and values alone, without model.use_bias (Qwen 2)
 # Scores become c * tanh(score / c) before the relative position bias and the softmax, as in Gemma 2, whose c is 50.0;

@@ -11,11 +11,11 @@ masked_focus 1/16, and the two ends clm and mntp.
 
 A masked row has 15% of the scored tokens of a causal row, each with 1/0.15 of the weight (loss_weight), so the shares
 of the rows are those of the loss, as in the authors' code, which averages the rows of each kind. With another mask_rate
-set --config.objective.denoisers.mntp.loss_weight to 1/mask_rate. Deviations from that code: objectives/mntp.py; LAMB is
-no optimizer here; the rate is constant, and all hidden tokens are masks. causal_focus_decay, even_decay and
-masked_focus_decay are the same shares with the masks of that code: the rate falls from 30% to 15% in the course of the
-run, a tenth of the hidden tokens are random and another tenth kept, and each text has the weight of its length
-(weighting="text"), so that the masked rows' share of the loss does not fall with the rate.
+set --config.objective.denoisers.mntp.loss_weight to 1/mask_rate. Deviations from that code: objectives/mntp.py; the
+optimizer is not its LAMB (--config.optimizer.name=lamb); the rate is constant, and all hidden tokens are masks.
+causal_focus_decay, even_decay and masked_focus_decay are the same shares with the masks of that code: the rate falls
+from 30% to 15% in the course of the run, a tenth of the hidden tokens are random and another tenth kept, and each text
+has the weight of its length (weighting="text"), so that the masked rows' share of the loss does not fall with the rate.
 """
 
 from ml_collections import ConfigDict

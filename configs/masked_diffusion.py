@@ -14,7 +14,10 @@ Sizes: tiny (default), base, large (BERT's shapes). Variants:
               which also has objective.random_length_share=0.01)
   cosine      the same with p = sin(pi t / 2), t uniform, and the weight of MD4 in continuous time (Shi et al. 2024)
   polynomial  the same with p = t^2
+  cart        as bernoulli, predicted as in next, with weights from the distances to visible tokens (Dream, which starts
+              from a CLM: --config.model.architecture=decoder_only --config.train.init_from=runs/clm)
   response    prompts and responses as in configs/sft.py; only the response is hidden, so the loss compares with SFT's
+  padded_response  the same with bernoulli, each pair in a row that EOS fill, which are learnt as the response (LLaDA)
 """
 
 from ml_collections import ConfigDict
@@ -23,7 +26,7 @@ from configs import architectures, base, mlm
 from configs.sizes import DIAL
 
 _COUNT = dict(name="masked_diffusion", alignment="same", noise="count", noise_schedule="linear", power=2.0, eps=1e-3)
-_COUNT |= dict(random_length_share=0.0)
+_COUNT |= dict(random_length_share=0.0, cart_p=0.0)
 _MD4 = _COUNT | dict(noise="bernoulli", eps=1e-4)
 VARIANTS = {
     "same": _COUNT,
@@ -31,7 +34,9 @@ VARIANTS = {
     "bernoulli": _COUNT | dict(noise="bernoulli"),
     "cosine": _MD4 | dict(noise_schedule="cosine"),
     "polynomial": _MD4 | dict(noise_schedule="polynomial"),
-    "response": _COUNT | dict(name="response_diffusion"),
+    "cart": _COUNT | dict(alignment="next", noise="bernoulli", cart_p=0.1),
+    "response": _COUNT | dict(name="response_diffusion", padded_length=0),
+    "padded_response": _COUNT | dict(name="response_diffusion", noise="bernoulli", padded_length=128),
 }
 
 
@@ -40,9 +45,11 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     size, variant = base.split_preset(preset, architectures.BERT, VARIANTS)
     config = mlm.get_config(size)
     config.objective = ConfigDict(VARIANTS[variant])
-    if variant == "response":
+    if "response" in variant:
         config.data.update(source="stdlib_functions", documents="whole", on_unusable="skip")
         if size in DIAL:
             config.data.inputs_length = 512
             config.train.batch_size //= 4
+    if variant == "padded_response":
+        config.objective.padded_length = config.data.inputs_length
     return config

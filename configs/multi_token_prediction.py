@@ -6,8 +6,8 @@
 
 Sizes: as in configs/clm.py. Only the objective and, with independent heads, the depth differ. Variants:
   independent    default: n = 4 tokens, each with a head of one layer on a shared trunk
-  sequential     n = 2 tokens: one module after the model (DeepSeek-V3's D = 1). The weight of its loss is 0.3, as for
-                 most of the paper's training tokens; for the last tokens the paper uses 0.1
+  sequential     n = 2 tokens: one module after the model (DeepSeek-V3's D = 1). The weight of its loss is 0.3
+  deepseek_v3    the same with DeepSeek-V3's weights: 0.3 for 10T of its 14.8T tokens, then 0.1
 
 model.num_layers is the depth of the model at inference: the trunk and the head of the next token. As in Gloeckle et
 al., the total number of layers, heads included, is that of configs/clm.py. With independent heads a published size
@@ -27,6 +27,9 @@ VARIANTS = {
     "independent": dict(num_future_tokens=4, heads="independent", loss_weight=1.0),
     "sequential": dict(num_future_tokens=2, heads="sequential", loss_weight=0.3),
 }
+VARIANTS["deepseek_v3"] = VARIANTS["sequential"] | dict(
+    schedule="phases", phase_steps=(10 / 14.8,), phase_loss_weight=(0.1,)
+)
 
 
 def get_config(preset: str = "tiny") -> ConfigDict:

@@ -121,11 +121,11 @@ def use_encoder_recipe(config: ConfigDict, size: str) -> None:
     random, as the collator of transformers does; all are masked in NeoBERT, whose numbers are those of its code
     (chandar-lab/NeoBERT).
 
-    Deviations: rows stay 1,024 tokens long in all phases, with one kind of text; AdamW with gradients clipped to a norm
-    of 1 (our choice) replaces StableAdamW; no dropout after attention, where Ettin and mmBERT have 10%; batches do not
-    grow at the start. One decay, to 0.02 of the rate, replaces Ettin's two. The number of masks of a text is its
-    expected number, rounded at random; the collator selects each token by itself. mmBERT's script of the base size
-    begins with 25% of masks, its paper with 30%. ModernBERT's large model began with the parameters of the base one.
+    Deviations: rows stay 1,024 tokens long in all phases, with one kind of text; no dropout after attention, where
+    Ettin and mmBERT have 10%; batches do not grow at the start. One decay, to 0.02 of the rate, replaces Ettin's two.
+    The number of masks of a text is its expected number, rounded at random; the collator selects each token by itself.
+    mmBERT's script of the base size begins with 25% of masks, its paper with 30%. ModernBERT's large model began with
+    the parameters of the base one.
     """
     config.data.inputs_length = 1024
     config.objective.update(mask_count="probabilistic")
@@ -143,6 +143,7 @@ def use_encoder_recipe(config: ConfigDict, size: str) -> None:
         phases = dict(phase_steps=recipe.begins, phase_mask_rate=recipe.mask_rates[1:])
         config.objective.update(schedule="phases", **phases)
     config.optimizer.update(learning_rate=recipe.learning_rate, warmup_steps=recipe.warmup_steps, b2=recipe.b2)
-    config.optimizer.update(eps=recipe.eps, weight_decay=recipe.weight_decay / recipe.learning_rate)
+    config.optimizer.update(name="stable_adamw", clip_norm=0.0, eps=recipe.eps)
+    config.optimizer.update(weight_decay=recipe.weight_decay / recipe.learning_rate)
     config.optimizer.update(schedule="wsd", decay_fraction=recipe.decay, final_learning_rate_fraction=0.02)
     config.train.update(batch_size=4608, steps=recipe.steps)

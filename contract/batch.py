@@ -23,6 +23,7 @@ Optional fields, which only some objectives make:
 | decoder_target_positions | int32 [B, T] | decoder-only | the place of each target in its text; see below; without this field, decoder_positions |
 | decoder_future_share | float32 [B] | decoder-only | the share of the edges from a position to a later one of the prefix that are open; without this field, all |
 | decoder_future_key | int32 [B] | decoder-only | the key of the random numbers that choose these edges, the same in all rows of a batch |
+| further_loss_weight | float32 [B] | decoder-only, encoder-only | in a batch of training, the weight of what the objective's learner adds to its loss, where a schedule changes it; without this field, that of the objective |
 | sentence_labels | int32 [B] | all | the class of the row's text or pair of sentences; -1 without one |
 
 An attention order removes keys from those that a token attends to. A token of order q >= 0 keeps the tokens of its segment
@@ -81,16 +82,18 @@ OPTIONAL_FIELDS: dict[str, Dtypes] = {
         "decoder_future_key": np.int32,
         "decoder_attention_order": np.int32,
         "decoder_target_positions": np.int32,
+        "further_loss_weight": np.float32,
         "sentence_labels": np.int32,
     },
     "encoder_only": {
         "encoder_loss_denominators": np.float32,
         "encoder_token_types": np.int32,
         "encoder_attention_order": np.int32,
+        "further_loss_weight": np.float32,
         "sentence_labels": np.int32,
     },
 }
-_OF_ROWS = ("decoder_future_share", "decoder_future_key", "sentence_labels")
+_OF_ROWS = ("decoder_future_share", "decoder_future_key", "further_loss_weight", "sentence_labels")
 
 
 def check_batch(batch: Batch, architecture: str, mask: int = -1) -> None:

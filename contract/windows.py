@@ -28,6 +28,7 @@ class Capacity(NamedTuple):
     prompt: bool  # whether the document's prompt takes positions of this stack
     response: bool  # whether the text after the prompt takes positions of this stack
     special: int  # further positions that each example takes, for EOS and other special tokens
+    least: int = 1  # the fewest positions that an example takes
 
 
 @dataclasses.dataclass(frozen=True)

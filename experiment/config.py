@@ -69,7 +69,7 @@ class DataConfig(CorpusConfig):
 class OptimizerConfig:
     """Fields of `config.optimizer`."""
 
-    name: Literal["adamw", "rms_scaled_adamw", "adafactor", "lion", "muon"]
+    name: Literal["adamw", "rms_scaled_adamw", "adafactor", "lion", "muon", "lamb", "stable_adamw"]
     schedule: Literal["cosine", "linear", "inverse_sqrt", "rsqrt", "constant", "wsd"]
     cycles: str
     learning_rate: Annotated[float, "(0, inf)"]

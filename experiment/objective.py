@@ -153,11 +153,12 @@ def _check_changed(cls: type[Objective], changed: Collection[str], field: str, k
 def _number_fields(cls: type[Objective]) -> list[str]:
     """The fields that a schedule can change: floats that examples depend on.
 
-    A class with a learner of its own may declare fields that this learner reads, as constants of the compiled step.
+    A class with a learner of its own may declare fields that this learner reads, as constants of the compiled step. The
+    `scheduled_weight` alone is in the batch.
     """
     hints = typing.get_type_hints(cls)
     declaring = [base for base in cls.__mro__ if dataclasses.is_dataclass(base) and base.learner == "token_prediction"]
-    names = {declared.name for base in declaring for declared in dataclasses.fields(base)}
+    names = {declared.name for base in declaring for declared in dataclasses.fields(base)} | {cls.scheduled_weight}
     return [
         declared.name
         for declared in dataclasses.fields(cls)

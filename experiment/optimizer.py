@@ -1,9 +1,10 @@
-"""Optimizers: AdamW, AdamW with T5's per-matrix step size, Adafactor, Lion and Muon, composed of optax transforms."""
+"""Optimizers: AdamW and those that scale its step matrix by matrix, Adafactor, Lion and Muon, composed of optax's."""
 
 import re
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import optax
 import optax.contrib
 
@@ -46,8 +47,14 @@ def make_optimizer(config: OptimizerConfig, steps: int, model: ModelConfig) -> o
                         are one matrix each, with all heads. Unlike Jordan's code, optax's corrects the bias of the
                         momentum. optax.contrib.muon itself is not used: it would also update embeddings, position
                         tables and the output head, and it would not update stacked layers.
+      lamb              LAMB (You et al. 2020, arXiv 1904.00962, algorithm 2): the sum of Adam's step and part 3, times
+                        the norm of the parameter over the norm of the sum, separately for each matrix; 1 where one of
+                        both is 0. As in the authors' code, parameters that match `no_decay` have Adam's step.
+      stable_adamw      StableAdamW (Wortsman et al. 2023, arXiv 2304.13013, algorithm 2), as in ModernBERT: the sum of
+                        Adam's step and part 3, over max(1, RMS(gradient / sqrt(second moment))), separately for each
+                        matrix. The second moment is bias-corrected, has this gradient, and is eps^2 or more.
     3. weight_decay * parameter is added, for parameters whose path matches none of `no_decay` (re.search). The decay is
-       not scaled by any RMS.
+       not scaled by any RMS, but for lamb and stable_adamw.
     4. The sum is multiplied by the learning rate (experiment.schedules.make_schedule).
 
     In a leaf that stacks layers (`per_matrix`), each layer's matrix is scaled, factored, clipped and made orthogonal
@@ -65,6 +72,7 @@ def make_optimizer(config: OptimizerConfig, steps: int, model: ModelConfig) -> o
     scale_by_parameter = optax.scale_by_param_block_rms(MIN_PARAMETER_RMS)
     clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
     adam = optax.scale_by_adam(config.b1, config.b2, config.eps)
+    decay = optax.add_decayed_weights(config.weight_decay, mask=lambda tree: decay_mask(tree, config.no_decay))
     if model.parameterization == "complete_p":
         clip, direction = _complete_p(config, clip, adam, model)
     elif config.name == "adamw":
@@ -76,14 +84,29 @@ def make_optimizer(config: OptimizerConfig, steps: int, model: ModelConfig) -> o
     elif config.name == "adafactor":
         factored = optax.scale_by_factored_rms(min_dim_size_to_factor=128, decay_rate=0.8, epsilon=1e-30)
         direction = per_matrix(optax.chain(factored, optax.clip_by_block_rms(1.0), scale_by_parameter))
-    else:
+    elif config.name == "lion":
         direction = optax.scale_by_lion(config.b1, config.b2)
-    return optax.chain(
-        clip,
-        direction,
-        optax.add_decayed_weights(config.weight_decay, mask=lambda tree: decay_mask(tree, config.no_decay)),
-        optax.scale_by_learning_rate(make_schedule(config, steps)),
-    )
+    else:
+        direction, decay = _rescaled(config, optax.chain(adam, decay)), optax.identity()
+    return optax.chain(clip, direction, decay, optax.scale_by_learning_rate(make_schedule(config, steps)))
+
+
+def _rescaled(config: OptimizerConfig, step: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Returns LAMB or StableAdamW. step: a chain of Adam and weight decay, of which each matrix is rescaled."""
+    if config.name == "lamb":
+        by_norms = per_matrix(optax.scale_by_trust_ratio())
+        return optax.chain(step, optax.masked(by_norms, lambda tree: decay_mask(tree, config.no_decay)))
+
+    def update(gradients, state, params):
+        steps, state = step.update(gradients, state, params)
+        moments = optax.tree.bias_correction(state[0].nu, config.b2, state[0].count)
+
+        def clipped(step, gradient, moment):
+            return step / jnp.maximum(1, jnp.sqrt(jnp.mean(gradient**2 / jnp.maximum(moment, config.eps**2))))
+
+        return jax.tree.map(clipped, steps, gradients, moments), state
+
+    return per_matrix(optax.GradientTransformation(step.init, update))
 
 
 def _complete_p(

@@ -91,6 +91,7 @@ class Llama(Family):
     """
 
     architecture = "LlamaForCausalLM"
+    aliases: ClassVar[tuple[str, ...]] = ("LlamaModel",)
     model_type = "llama"
     prefix = "model."
     defaults: ClassVar = {
@@ -149,6 +150,7 @@ class Mistral(Llama):
     """MistralForCausalLM without a sliding window: Llama under another name (Mistral 7B v0.3, Mistral NeMo)."""
 
     architecture = "MistralForCausalLM"
+    aliases = ("MistralModel",)
     model_type = "mistral"
     defaults: ClassVar = {name: Llama.defaults[name] for name in Llama.defaults if not name.endswith("_bias")} | {
         "intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
@@ -165,6 +167,7 @@ class Qwen2(Llama):
     """Qwen2ForCausalLM (Qwen 2 and 2.5): Llama with biases of queries, keys and values, without local layers."""
 
     architecture = "Qwen2ForCausalLM"
+    aliases = ("Qwen2Model",)
     model_type = "qwen2"
     defaults: ClassVar = {name: Llama.defaults[name] for name in Llama.defaults if not name.endswith("_bias")} | {
         "vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32, "max_position_embeddings": 32768,
@@ -190,6 +193,7 @@ class Qwen3(Qwen2):
     """Qwen3ForCausalLM: Llama with a norm of each head's queries and keys, without local layers."""
 
     architecture = "Qwen3ForCausalLM"
+    aliases = ("Qwen3Model",)
     model_type = "qwen3"
     defaults: ClassVar = Qwen2.defaults | {"head_dim": 128, "attention_bias": False}
     required: ClassVar = Qwen2.required | {"attention_bias": False}
@@ -207,6 +211,7 @@ class GPTNeoX(Family):
     """GPTNeoXForCausalLM (Pythia). Queries, keys and values are one tensor, head by head."""
 
     architecture = "GPTNeoXForCausalLM"
+    aliases = ("GPTNeoXModel",)
     model_type = "gpt_neox"
     prefix = "gpt_neox."
     defaults: ClassVar = {

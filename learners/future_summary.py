@@ -61,7 +61,7 @@ class FutureSummaryLearner(Learner):
         kernel_DxV = params["summary_head"]["logits_dense"]["kernel"]
         summary_sum = (self._summary_losses(kernel_DxV, hidden_BxLxD, ahead) * weights_BxL).sum()
         loss = mean(tokens.minimized_sum, weights["tokens"])
-        loss += self.objective.loss_weight * mean(summary_sum, weights["summary"])
+        loss += self.further_weight(batch) * mean(summary_sum, weights["summary"])
         ratios = {f"loss/{self.objective.summary}": (summary_sum, weights_BxL.sum())}
         return loss, tokens.reported() | {"ratios": ratios | tokens.ratios}
 

@@ -176,6 +176,11 @@ class Learner(abc.ABC):
         """Returns the Transformer with the parameters `params["transformer"]`."""
         return bind(self.model, params["transformer"])
 
+    def further_weight(self, batch: Batch) -> Array | float:
+        """Returns the weight of what is added to the loss, `scheduled_weight` of the objective, in the batch's step."""
+        weight = getattr(self.objective, self.objective.scheduled_weight)
+        return batch["further_loss_weight"][0] if "further_loss_weight" in batch else weight
+
     def dropout_key(self, key: Array, train: bool) -> Array | None:
         """Returns `key`, or None, which disables dropout: in evaluation and in models without dropout."""
         return key if train and self.model.dropout_rate else None

@@ -84,7 +84,9 @@ class MultiTokenPredictionLearner(Learner):
         # and a group is a group of the loss. The loss weights contain each head's factor, so that one division, by the
         # next token's denominator, is right for all heads.
         total_N = jnp.maximum(jnp.stack([weights[f"future_{i}"] for i in range(1, N + 1)]), 1.0)
-        factor_N = jnp.asarray(self.objective.loss_weights) * total_N[0] / total_N
+        weight_N = jnp.asarray(self.objective.loss_weights)
+        weight_N = weight_N.at[1:].multiply(self.further_weight(batch) / self.objective.loss_weight)
+        factor_N = weight_N * total_N[0] / total_N
         num_groups = self.setup.num_groups
         group_ids_NxBxT = jnp.arange(N)[:, None, None] * num_groups + batch["example_source"]
         sums = chunked_cross_entropy(

@@ -15,7 +15,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Linear, MaskWords, Norm, draw_mask, linear_maps, model_dropout, softcap, split_key
+from models.layers import Linear, MaskWords, Norm, draw_mask, linear_maps, model_dropout, rms_normed, softcap, split_key
 from models.placement import target_platform
 from models.positions import Rotation, rotate
 
@@ -210,7 +210,9 @@ def dot_product_attention(
 class Attention(nnx.Module):
     """The projections of multi-head attention, grouped-query where model.num_kv_heads is below model.num_heads.
 
-    The same module serves self-attention and cross-attention.
+    The same module serves self-attention and cross-attention. The norms of model.head_norms are those of RedLLM and its
+    decoder (Zhang et al. 2025, arXiv 2510.26622, section 3): Attn = softmax(LN(Q) LN(K)^T / sqrt(K)) LN(V) in the
+    decoder, and LN(Attn) in RedLLM. LN has no parameters, and is over the features of a head.
     """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
@@ -255,18 +257,27 @@ class Attention(nnx.Module):
         probabilities_key, output_key = split_key(dropout_key, 2)
         options = {"dropout_key": probabilities_key} if self.config.dropout_rate else {}  # some kernels have no dropout
         output_BxHxQxK = attention_fn(query_BxHxQxK, keys_values, **options)
+        output_BxHxQxK = self._normed(output_BxHxQxK) if self.config.head_norms == "qkvo" else output_BxHxQxK
         B, H, Q, K = output_BxHxQxK.shape
         y = self.out(output_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))
         return model_dropout(self.config, y.reshape(B, Q, -1), output_key)
 
     def _project(self, x_BxLxD: Array, rotation: Rotation | None, *names: str) -> list[Array]:
-        """Returns each projection of x, [B, heads, L, K]: queries and keys normed and rotated, if the model does so."""
+        """Returns each projection of x, [B, heads, L, K]: normed and rotated, as the model does it."""
         B, L, D = x_BxLxD.shape
         outputs = linear_maps(x_BxLxD.reshape(B * L, D), *(getattr(self, name) for name in names))
         heads = [y.reshape(B, L, -1, self.config.head_dim).swapaxes(1, 2) for y in outputs]
-        return [x if name == "value" else self._placed(x, name, rotation) for name, x in zip(names, heads, strict=True)]
+        return [self._placed(x, name, rotation) for name, x in zip(names, heads, strict=True)]
 
     def _placed(self, x_BxHxLxK: Array, name: str, rotation: Rotation | None) -> Array:
-        """Returns queries or keys, after the norm `name`_norm with model.qk_norm, rotated."""
-        x = getattr(self, f"{name}_norm")(x_BxHxLxK) if self.config.qk_norm else x_BxHxLxK
-        return x if rotation is None else rotate(x, rotation)
+        """Returns the projection `name` after its norm, of model.qk_norm or model.head_norms; values do not rotate."""
+        is_value, x = name == "value", x_BxHxLxK
+        if self.config.qk_norm and not is_value:
+            x = getattr(self, f"{name}_norm")(x)
+        elif self.config.head_norms != "none":
+            x = self._normed(x)
+        return x if is_value or rotation is None else rotate(x, rotation)
+
+    def _normed(self, x: Array) -> Array:
+        """Returns x, [B, heads, L, K], after a norm without parameters."""
+        return rms_normed(x, self.config.norm_epsilon)

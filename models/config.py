@@ -60,6 +60,7 @@ class ModelConfig:
     rope_original_length: Annotated[int, "[1, 2**24]"] = 8192
     first_attention_norm: bool = True
     qk_norm: bool = False
+    head_norms: Literal["none", "qkv", "qkvo"] = "none"
     qkv_bias: bool = False
     parallel_residual: bool = False
     attention_softcap: Annotated[float, "[0, inf)"] = 0.0
@@ -141,7 +142,7 @@ def _check_combinations(config: ModelConfig) -> None:
             "model.tie_embeddings=True this needs model.prediction_head='bert', which projects states to the table's "
             "width"
         )
-    if config.layers_differ or config.logits_bias or config.parallel_residual:
+    if config.layers_differ or config.logits_bias or config.parallel_residual or config.head_norms != "none":
         _check_layers(config)
     if config.parameterization == "complete_p":
         _check_complete_p(config)
@@ -178,12 +179,16 @@ def _check_rope(config: ModelConfig) -> None:
 
 
 def _check_layers(config: ModelConfig) -> None:
-    """Raises ValueError for fields of layers of ModernBERT and GPT-NeoX that contradict others."""
+    """Raises ValueError for fields of layers of ModernBERT, GPT-NeoX and RedLLM that contradict others."""
     has_cross_attention = config.architecture == "encoder_decoder" and not config.merged_attention
     if config.parallel_residual and (has_cross_attention or config.norm_position == "post"):
         raise ValueError(
             "model.parallel_residual=True needs model.norm_position='pre' and a model without cross-attention (an "
             "encoder-decoder has none with model.merged_attention=True): both blocks of a layer read its input"
+        )
+    if config.qk_norm and config.head_norms != "none":
+        raise ValueError(
+            f"model.head_norms={config.head_norms!r} has norms of queries and keys: set model.qk_norm=True to False"
         )
     if config.global_every > 1 and config.target_positions:
         raise ValueError(

@@ -262,6 +262,17 @@ def linear_maps(x: Array, *maps: Linear) -> list[Array]:
     return list(jax.lax.split(y, [kernel.shape[1] for kernel in kernels], axis=1))
 
 
+def rms_normed(x: Array, epsilon: float) -> Array:
+    """Returns x over its root mean square along the last axis; computed in float32, same dtype as x."""
+
+    @recomputed
+    def norm(x: Array) -> Array:
+        y = x.astype(jnp.float32)
+        return (y * jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + epsilon)).astype(x.dtype)
+
+    return norm(x)
+
+
 class Norm(nnx.Module):
     """RMSNorm, or LayerNorm with a bias if model.use_bias, over the last axis; computed in float32, same dtype as x.
 

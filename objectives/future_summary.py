@@ -29,5 +29,6 @@ class FutureSummary(CLM):
     loss_weight: Annotated[float, "(0, inf)"]
 
     architectures: ClassVar = frozenset({"decoder_only"})
+    scheduled_weight: ClassVar = "loss_weight"
     learner: ClassVar = "future_summary"
     device_note: ClassVar = "a further head predicts a summary of the tokens ahead, up to the end of the example"

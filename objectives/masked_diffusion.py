@@ -1,14 +1,17 @@
 """Masked diffusion of text: a random number of tokens is hidden, weighted so that the loss bounds the likelihood."""
 
 import dataclasses
+import itertools
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from contract import rng
 from contract.errors import ConfigError
+from contract.vocab import Vocab
 from contract.windows import Capacity
 from objectives.algebra.noise import valid_positions
+from objectives.algebra.sequences import Sequences
 from objectives.in_place import InPlace
 from objectives.prompting import FillResponse
 
@@ -37,8 +40,12 @@ class MaskedDiffusion(InPlace):
         from 0 to 1, but the mean of the integrand from eps to 1. LLaDA: 1e-3. MD4: 1e-4.
     random_length_share: share of the texts that are cut to their first l tokens in training, l uniform in 1..n, so that
         the model also reads short rows. The rest of such a text is not read in this epoch. LLaDA: 0.01, of batches.
+    cart_p: above 0, the loss weight of a hidden token is half the sum, over all visible tokens of its text, of
+        cart_p (1 - cart_p)^(d - 1), d the distance in tokens, in place of n / k and s'(t) / p. Tokens next to visible
+        ones then count most, and the loss is no bound (CART of Dream, Ye et al. 2025, arXiv 2508.15487, whose code has
+        0.1). Without a visible token all weights are 0.
 
-    Evaluations have noise="count", as in LLaDA: their loss is the bound for every noise, and varies less.
+    Evaluations have noise="count" and cart_p=0, as in LLaDA: their loss is the bound for every noise, and varies less.
 
     The column `quantiles` spreads k and t evenly over the examples of a batch, as MD4 spreads t. Windows without this
     column have independent draws.
@@ -48,7 +55,7 @@ class MaskedDiffusion(InPlace):
     Deviations: MD4 bounds p away from 1 too, and adds a reconstruction term for the least p. In MD4 and MDLM (Sahoo et
     al.) [MASK] has probability 0; here, as in LLaDA, the model has to learn that it is never a target. The code of
     DiffuLLaMA divides the weighted loss by the number of hidden tokens, which is about half of n, so its loss is about
-    twice this one in large batches.
+    twice this one in large batches. So does Dream's, where padding counts as visible too.
     """
 
     alignment: Literal["same", "next"]
@@ -57,6 +64,7 @@ class MaskedDiffusion(InPlace):
     power: Annotated[float, "[1, 16]"] = 2.0
     eps: Annotated[float, "[0, 1)"] = 1e-3
     random_length_share: Annotated[float, "[0, 1]"] = 0.0
+    cart_p: Annotated[float, "[0, 1]"] = 0.0
 
     extra_columns: ClassVar[tuple[str, ...]] = ("quantiles",)
     byte_metric: ClassVar[str] = "bits_per_byte"  # the bound, of the text in its order, with the EOS of documents
@@ -67,14 +75,14 @@ class MaskedDiffusion(InPlace):
 
     @property
     def has_denominators(self):
-        return self.noise == "bernoulli"
+        return self.noise == "bernoulli" or self.cart_p > 0
 
     @property
     def covers_window(self):  # type: ignore[override]
         return not self.random_length_share
 
     def heldout(self):
-        return dataclasses.replace(self, noise="count", random_length_share=0.0)
+        return dataclasses.replace(self, noise="count", random_length_share=0.0, cart_p=0.0)
 
     def read_lengths(self, lengths: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """Returns how many tokens of each text are read: all of `lengths`, int [E], or fewer."""
@@ -84,13 +92,18 @@ class MaskedDiffusion(InPlace):
         is_cut = rng.uniform(keys, 2)[:, 1] < self.random_length_share  # the first number is that of the length
         return np.where(is_cut, rng.integers(keys, 1, lengths), lengths)
 
+    def texts(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab) -> Sequences:
+        """Returns the texts that are read, of which tokens are hidden, from raw ones."""
+        return Sequences(tokens, self.read_lengths(lengths, keys))
+
     def hidden_mask(self, tokens, lengths, keys, vocab, **columns):
-        return super().hidden_mask(tokens, self.read_lengths(lengths, keys), keys, vocab, **columns)
+        hidden = super().hidden_mask(*self.texts(tokens, lengths, keys, vocab), keys, vocab, **columns)
+        return hidden[:, : tokens.shape[1]] & valid_positions(lengths, tokens.shape[1])
 
     def corrupt(self, tokens, lengths, keys, vocab, **columns):
-        lengths = self.read_lengths(lengths, keys)
+        tokens, lengths = self.texts(tokens, lengths, keys, vocab)
         examples = super().corrupt(tokens, lengths, keys, vocab, **columns)
-        if self.noise == "count":  # the loss weights of a text add up to n
+        if not self.has_denominators:  # the loss weights of a text add up to n
             return examples
         counted = _counted(lengths, tokens.shape[1], columns.get("prompt_lengths"))
         return examples._replace(denominators=counted.astype(np.float32))
@@ -107,7 +120,11 @@ class MaskedDiffusion(InPlace):
         else:
             p, weights = self.rates(1 - quantiles)
             selected = counted & (rng.uniform(keys, counted.shape[1]) < p[:, None])
-        return selected, selected * weights.astype(np.float32)[:, None]
+        weights = weights[:, None]
+        if self.cart_p:
+            visible = valid_positions(text.lengths, counted.shape[1]) & ~selected
+            weights = (_sums_before(visible, self.cart_p) + _sums_before(visible[:, ::-1], self.cart_p)[:, ::-1]) / 2
+        return selected, selected * weights.astype(np.float32)
 
     def rates(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns p and the loss weight of "bernoulli" at times `t`, float64 [E] each.
@@ -124,9 +141,6 @@ class MaskedDiffusion(InPlace):
         p = (1 - self.eps) * shares + self.eps
         return p, slopes / p
 
-    def most_scored(self, raw):
-        return raw
-
     def expected(self):
         return {"masked": 1.0, "random": 0.0, "kept": 0.0}  # the share of a text of n tokens is (n + 1) / (2 n)
 
@@ -138,12 +152,17 @@ class ResponseDiffusion(MaskedDiffusion):
     n is the number of these tokens, so the loss compares with the loss of objectives/sft.py on the same pairs. The
     prompt is read in both directions, and always shown. With an empty prompt the whole text is hidden and counted.
 
+    padded_length: shorter examples, of prompt, response and EOS, have more EOS after them in training, up to this
+        length: tokens of the response, hidden and counted as others. The model then writes a response of any length in
+        a row of masks, and ends it with EOS. 0: an example has one EOS. Evaluations have 0, so that losses compare.
+
     An example is a whole document, never cut.
 
-    Deviations: LLaDA pads the responses of a batch to one length with EOS, which it hides and counts too. It divides
-    the loss of each response by the response's own length, so that all responses weigh the same; here all tokens do, as
-    in objectives/sft.py.
+    Deviations: LLaDA pads to the longest example of a batch. It divides the loss of each response by the response's own
+    length, with its padding, so that all responses weigh the same; here all tokens do, as in objectives/sft.py.
     """
+
+    padded_length: Annotated[int, "[0, 2**18]"] = 0
 
     documents: ClassVar = ("whole",)
     extra_columns: ClassVar = ("quantiles", "prompt_lengths")
@@ -161,8 +180,30 @@ class ResponseDiffusion(MaskedDiffusion):
             )
         return super().check(field)
 
+    def check_window(self, length, field):
+        if self.padded_length > length:
+            raise ConfigError(
+                f"{field}.padded_length={self.padded_length} is longer than a row of data.inputs_length={length}: set "
+                f"it to {length} or less"
+            )
+
     def capacities(self, shape):
-        return (Capacity("data.inputs_length", shape.inputs_length, True, True, 0),)
+        return (Capacity("data.inputs_length", shape.inputs_length, True, True, 0, max(self.padded_length, 1)),)
+
+    def heldout(self):
+        return dataclasses.replace(super().heldout(), padded_length=0)
+
+    def output_lengths(self, raw):
+        return super().output_lengths(np.maximum(raw, self.padded_length))
+
+    def texts(self, tokens, lengths, keys, vocab):
+        padded = np.pad(tokens, ((0, 0), (0, max(self.padded_length - tokens.shape[1], 0))))
+        padded = np.where(valid_positions(lengths, padded.shape[1]), padded, np.int32(vocab.eos))
+        return Sequences(padded, np.maximum(lengths, self.padded_length))
+
+    def restore(self, inputs, targets, vocab):
+        text = np.flatnonzero(targets != vocab.eos)
+        return targets[: text.max(initial=-1) + 1] if self.padded_length else targets
 
     def select(self, text, keys, vocab, *, prompt_lengths, quantiles=None):
         return super().select(text, keys, vocab, quantiles=quantiles, prompt_lengths=prompt_lengths)
@@ -172,3 +213,10 @@ def _counted(lengths: np.ndarray, width: int, prompt_lengths: np.ndarray | None)
     """bool [E, width]: the tokens that may be hidden, those after the prompt."""
     counted = valid_positions(lengths, width)
     return counted if prompt_lengths is None else counted & ~valid_positions(prompt_lengths, width)
+
+
+def _sums_before(visible: np.ndarray, p: float) -> np.ndarray:
+    """float64 [E, W]: the sum of p (1 - p)^(d - 1) over the tokens before each at distance d that are `visible`."""
+    first = np.zeros(len(visible))
+    sums = itertools.accumulate(visible.T[:-1], lambda near, seen: (1 - p) * near + p * seen, initial=first)
+    return np.stack(list(sums), axis=1)

@@ -14,9 +14,9 @@ class MultiTokenPrediction(CLM):
     heads: "independent" (Gloeckle et al.): one more layer per token, all on the same trunk;
                L_1 + w (L_2 + ... + L_n), w = 1.
            "sequential" (DeepSeek-V3): one module per further token (D = n - 1), which reads the hidden states of the
-               module before and the token that this module predicted; L_1 + w / D (L_2 + ... + L_n). The paper calls
-               w lambda: 0.3, later 0.1.
-    loss_weight: w, the weight of the further tokens in the loss.
+               module before and the token that this module predicted; L_1 + w / D (L_2 + ... + L_n).
+    loss_weight: w, the weight of the further tokens in the loss. A schedule can change it: DeepSeek-V3's lambda is 0.3
+        for 10T tokens, and 0.1 for the last 4.8T.
 
     Deviation: both papers divide each sum by the sequence length. Here L_i is divided by the number of tokens that it
     scores, which falls slightly with i.
@@ -27,6 +27,7 @@ class MultiTokenPrediction(CLM):
     loss_weight: Annotated[float, "(0, inf)"]
 
     architectures: ClassVar = frozenset({"decoder_only"})
+    scheduled_weight: ClassVar = "loss_weight"
     learner: ClassVar = "multi_token_prediction"
     device_note: ClassVar = "further heads predict the tokens after each target, up to the end of the example"
 

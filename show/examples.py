@@ -98,6 +98,8 @@ def examples_of(chunk: Chunk, vocab: Vocab) -> Examples:
     targets = Sequences(np.zeros((num_examples, 0), np.int32), np.zeros(num_examples, np.int64))
     is_in_place, stack = np.full(num_examples, "decoder" not in present), "encoder"
     if "encoder" in present:
+        if "decoder" not in present and "encoder" in scored:
+            batch = batch | {"encoder_input_tokens": shown_tokens(batch, vocab, "encoder")}
         inputs = sequences("encoder", "input_tokens", present["encoder"])
         if "encoder" in scored:
             targets = sequences("encoder", "target_tokens", present["encoder"])
@@ -134,23 +136,23 @@ def examples_of(chunk: Chunk, vocab: Vocab) -> Examples:
     )
 
 
-def shown_tokens(batch: Batch, vocab: Vocab) -> np.ndarray:
-    """Returns what a decoder-only batch shows in the place of each target, int32 [B, L].
+def shown_tokens(batch: Batch, vocab: Vocab, stack: str = "decoder") -> np.ndarray:
+    """Returns what a batch of a single stack shows in the place of each target, int32 [B, L].
 
     The target itself, except in segments with hidden targets. Where these are predicted at the position before, the
     last token of a segment, or of a block, is read by no position: it is a mask if all tokens that the segment scores
     are hidden.
     """
-    inputs, targets = batch["decoder_input_tokens"], batch["decoder_target_tokens"]
-    place, segments = in_place(batch, vocab.mask), batch["decoder_segment_ids"]
+    inputs, targets, segments = (batch[f"{stack}_{name}"] for name in ("input_tokens", "target_tokens", "segment_ids"))
+    place = in_place(batch, vocab.mask) if stack == "decoder" else segments != 0
     is_first = np.diff(segments, axis=1, prepend=0) != 0
-    starts = place & is_first & (inputs == vocab.decoder_start)
+    starts = place & is_first & (inputs == vocab.decoder_start) & (targets != vocab.decoder_start)
     shifted = place & segments_with(segments, starts)
     is_last = np.diff(segments, axis=1, append=0) != 0
-    if "decoder_attention_order" in batch:  # the last token of a noisy block is read by no position either
-        order = batch["decoder_attention_order"]
+    if f"{stack}_attention_order" in batch:  # the last token of a noisy block is read by no position either
+        order = batch[f"{stack}_attention_order"]
         is_last |= (order < 0) & (np.diff(order, axis=1, append=0) != 0)
-    after, scored = np.roll(inputs, -1, axis=1), batch["decoder_loss_weights"] > 0
+    after, scored = np.roll(inputs, -1, axis=1), batch[f"{stack}_loss_weights"] > 0
     scores_visible = segments_with(segments, scored & ~is_last & (after != vocab.mask))
     after = np.where(is_last, np.where(scored & ~scores_visible, vocab.mask, targets), after)
     return np.where(shifted, after, np.where(place, inputs, targets)).astype(np.int32)

@@ -6,6 +6,7 @@ SMALL_OBJECTIVE = {
     "classification": {"classes": ("a", "b")},
     "electra": {"generator_size": 0.5},
     "fim": {"min_document_length": 8},
+    "masked_diffusion:padded_response": {"padded_length": 16},
 }
 SMALL_MODEL = {"num_layers": 2, "d_model": 32, "num_heads": 2, "num_kv_heads": 2, "head_dim": 16, "d_ff": 48}
 
@@ -18,9 +19,9 @@ def small_config(name: str, architecture: str, **overrides):
       architecture: `model.architecture`.
       **overrides: config fields, with __ for the dot: `data__inputs_length=8`.
     """
-    name, _, preset = name.partition(":")
-    config = importlib.import_module(f"configs.{name}").get_config(preset or "tiny")
-    config.objective.update(SMALL_OBJECTIVE.get(name, {}))
+    config_name, _, preset = name.partition(":")
+    config = importlib.import_module(f"configs.{config_name}").get_config(preset or "tiny")
+    config.objective.update(SMALL_OBJECTIVE.get(config_name, {}) | SMALL_OBJECTIVE.get(name, {}))
     config.model.update(SMALL_MODEL | {"architecture": architecture})
     config.data.update({"inputs_length": 40, "targets_length": 40, "num_sentinels": 100})
     config.optimizer.warmup_steps = 1

@@ -132,6 +132,7 @@ def test_ettins_smallest_encoder():
     optimizer = config.optimizer
     assert (optimizer.learning_rate, optimizer.b1, optimizer.b2, optimizer.schedule) == (3e-3, 0.9, 0.98, "wsd")
     assert optimizer.weight_decay * optimizer.learning_rate == pytest.approx(3e-4)
+    assert (optimizer.name, optimizer.clip_norm) == ("stable_adamw", 0.0)
     tokens = config.train.batch_size * config.data.inputs_length
     assert (tokens, round(config.train.steps * tokens / 1e12, 1)) == (4608 * 1024, 2.0)
 

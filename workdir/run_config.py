@@ -1,5 +1,6 @@
 """The resolved config in the workdir of a run, and the check that another config may continue the run."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from configs.base import get_config
 from contract.errors import ConfigError
 from files.atomic import parse_json, write_json
 from files.paths import check_access, make_folder, read_text
+from objectives import OBJECTIVES
 
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
 #   train.steps, train.epochs, optimizer.cycles: train/start.py checks the learning rate after the change.
@@ -78,7 +80,8 @@ def write_config(workdir: str | os.PathLike, config: Mapping[str, Any]) -> None:
 def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> dict[str, Any]:
     """Returns what `write_config` wrote, with the folder's path for IN_WORKDIR.
 
-    A field that the file lacks has its default of configs/base.py, which is printed to standard error.
+    A field that the file lacks has its default of configs/base.py, or of the objective's class, which is printed to
+    standard error.
 
     named_by: the flag or config field that names the folder, for messages.
 
@@ -108,10 +111,25 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
             for name in fields.keys() - found.keys():
                 print_note(f"{path} lacks {section}.{name}: it is {fields[name]!r}")
             config[section] = {**fields, **found}
+    _add_defaults(config.get("objective"), f"{path} lacks objective")
     data = config.get("data")
     if isinstance(data, dict) and str(data.get("tokenizer")).startswith(IN_WORKDIR):
         data["tokenizer"] = os.path.join(workdir, data["tokenizer"].removeprefix(IN_WORKDIR))
     return config
+
+
+def _add_defaults(fields: Any, note: str) -> None:
+    """Adds the fields with a default that an objective, or a denoiser of a mixture, lacks, with a note of each."""
+    if not isinstance(fields, dict):
+        return
+    rows = fields.get("denoisers")
+    for name, row in rows.items() if isinstance(rows, dict) else ():
+        _add_defaults(row, f"{note}.denoisers.{name}")
+    objective = OBJECTIVES.get(str(fields.get("name"))) if rows is None else None
+    for declared in dataclasses.fields(objective) if objective else ():
+        if declared.name not in fields and declared.default is not dataclasses.MISSING:
+            print_note(f"{note}.{declared.name}: it is {declared.default!r}")
+            fields[declared.name] = declared.default
 
 
 def missing_sections(config: Mapping[str, Any]) -> list[str]:

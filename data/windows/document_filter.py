@@ -46,7 +46,8 @@ def sizes_of(documents: Documents, spec: WindowSpec) -> np.ndarray:
     prompt = documents.store.prompt_lengths[documents.index].astype(np.int64)
     response = np.diff(documents.ends(spec.eos), prepend=0) - prompt
     columns = [c.prompt * prompt + c.response * response + c.special for c in spec.capacities]
-    return np.maximum(np.stack(columns, axis=1), 1)  # for an empty prompt the encoder reads one EOS
+    # For an empty prompt the encoder reads one EOS.
+    return np.maximum(np.stack(columns, axis=1), [c.least for c in spec.capacities])
 
 
 def classes_of(documents: Documents, spec: WindowSpec) -> np.ndarray:

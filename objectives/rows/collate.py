@@ -54,9 +54,21 @@ class Collator:
         Windows without row_steps have the final objective of a schedule, and the attention of the first batch.
         """
         batch = self.place(self.examples(windows), windows, num_rows)
-        if self.annealing_steps:
-            batch |= _future_edges(windows.row_steps, num_rows, self.annealing_steps, self.seed)
+        if self.annealing_steps or self.denoisers[0].schedule:
+            batch |= self._of_steps(windows.row_steps, num_rows)
         return batch
+
+    def _of_steps(self, steps: np.ndarray | None, num_rows: int) -> Batch:
+        """The batch's fields that depend on the training batches `steps`, int64 [B], of its rows alone; None: of none.
+
+        The schedule is that of a single objective: a mixture's rows have no learner of their own.
+        """
+        fields = _future_edges(steps, num_rows, self.annealing_steps, self.seed) if self.annealing_steps else {}
+        schedule = self.denoisers[0].schedule
+        if schedule is None or (name := schedule.final.scheduled_weight) not in schedule.fields:
+            return fields
+        objectives = [schedule.final] * num_rows if steps is None else map(schedule.at, steps.tolist())
+        return fields | {"further_loss_weight": np.array([getattr(each, name) for each in objectives], np.float32)}
 
     def place(self, examples: Examples, windows: Windows, num_rows: int) -> Batch:
         """Returns a batch of `num_rows` rows with the examples of `windows`, which are in the windows' order."""

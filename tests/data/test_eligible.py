@@ -35,6 +35,7 @@ PAIRS = pairs_of([[10, 11, 12], [20, 21, 22, 23, 24, 25, 26], [30, 31], [40, 41,
     ("capacities", "expected"),
     [
         (ONE_STACK, [[0], [1], [2, 3]]),  # positions 4, 8, 3, 5 of 8
+        ((ONE_STACK[0]._replace(least=4),), [[0, 2], [1], [3]]),  # 4, 8, 4, 5
         (TWO_STACKS, [[0, 3], [2]]),  # (1, 3), (2, 6), (1, 3), (3, 2) of (4, 5): document 1 is too long
     ],
 )

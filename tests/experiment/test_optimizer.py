@@ -69,6 +69,8 @@ def test_decay_is_the_rate_times_the_parameter_for_any_rms():
     params = {"encoder": {"layers": {"kernel": jnp.array([[[8.0, 6.0]]])}}}
     gradients = {"encoder": {"layers": {"kernel": jnp.zeros((1, 1, 2))}}}
     for name in NAMES:
+        if name == "lamb":  # whose steps are as long as the parameter
+            continue
         (update,) = updates_of(optimizer(name=name, weight_decay=0.1), params, [gradients])
         np.testing.assert_allclose(update["encoder"]["layers"]["kernel"], [[[-0.4, -0.3]]], rtol=1e-6, err_msg=name)
 
@@ -82,6 +84,46 @@ def test_adafactor_equals_optaxs_without_stacked_layers():
         updates_of(optimizer(name="adafactor"), params, gradients),
         updates_of(theirs, params, gradients),
     )
+
+
+def test_lamb_by_hand():
+    # Adam's first step is the gradient's sign, and the decay 0.1 * (3, 4): the sum (1.3, -0.6) gets the norm of (3, 4).
+    params = {"a": jnp.array([3.0, 4.0]), "zero": jnp.zeros(2), "bias": jnp.array([3.0, 4.0])}
+    gradients = dict.fromkeys(params, jnp.array([1.0, -2.0]))
+    (update,) = updates_of(optimizer(name="lamb", weight_decay=0.1, no_decay=("bias",)), params, [gradients])
+    ratio = 5 / (1.3**2 + 0.6**2) ** 0.5
+    np.testing.assert_allclose(update["a"], [-0.5 * ratio * 1.3, 0.5 * ratio * 0.6], rtol=1e-5)
+    for name in ("zero", "bias"):
+        np.testing.assert_allclose(update[name], [-0.5, 0.5], rtol=1e-5, err_msg=name)
+
+
+def test_lamb_equals_optaxs_without_stacked_layers():
+    params = {"a": {"kernel": normal(3, 4)}, "b": {"kernel": normal(4, 5, scale=30.0)}}
+    gradients = [jax.tree.map(lambda x, i=i: normal(*x.shape, seed=i + 1), params) for i in range(3)]
+    changes = {"b1": 0.8, "b2": 0.95, "eps": 0.1, "weight_decay": 0.1}
+    found = updates_of(optimizer(name="lamb", **changes), params, gradients)
+    expected = updates_of(optax.lamb(0.5, **changes), params, gradients)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, expected)
+
+
+def test_stable_adamw_is_the_papers_algorithm():
+    """Algorithm 2, whose decay rates b (1 - b^(t - 1)) / (1 - b^t) are the bias correction. The third step is cut."""
+    b1, b2, eps, decay = 0.8, 0.95, 1e-3, 0.1
+    params = {"kernel": normal(4, 5), "scale": normal(3)}
+    gradients = [jax.tree.map(lambda x, i=i: normal(*x.shape, seed=i + 1) * (1, 1, 30, 1)[i], params) for i in range(4)]
+    changes = {"b1": b1, "b2": b2, "eps": eps, "weight_decay": decay, "no_decay": ("scale",)}
+    found = updates_of(optimizer(name="stable_adamw", **changes), params, gradients)
+    for name in params:
+        theta, v, u, cut = np.float64(params[name]), 0.0, 0.0, []
+        for t, (update, gradient) in enumerate(zip(found, gradients, strict=True), start=1):
+            g = np.float64(gradient[name])
+            of_v, of_u = (b * (1 - b ** (t - 1)) / (1 - b**t) for b in (b1, b2))
+            v, u = of_v * v + (1 - of_v) * g, of_u * u + (1 - of_u) * g**2
+            cut.append(max(1, np.sqrt(np.mean(g**2 / np.maximum(u, eps**2)))))
+            step = v / (np.sqrt(u) + eps) + (decay * theta if name == "kernel" else 0)
+            np.testing.assert_allclose(update[name], -0.5 / cut[-1] * step, rtol=1e-4)
+            theta = theta - 0.5 / cut[-1] * step
+        assert cut[0] == 1 and cut[2] > 1.5 and cut[3] == 1
 
 
 def test_lion_by_hand():
@@ -178,11 +220,13 @@ def test_every_array_of_the_state_is_sharded_as_its_parameter(name):
         else:
             assert sharding.spec == places[parameter], path
             split += parameter in matrices
-    moments = {"adamw": 2, "rms_scaled_adamw": 2, "adafactor": 0, "lion": 1, "muon": 1}
+    moments = {"adamw": 2, "rms_scaled_adamw": 2, "adafactor": 0, "lion": 1, "muon": 1, "lamb": 2, "stable_adamw": 2}
     assert split >= moments[name] * len(matrices)
 
 
-@pytest.mark.parametrize("name", ["adamw", "rms_scaled_adamw", "adafactor"])  # Lion is elementwise; Muon: see above
+@pytest.mark.parametrize(
+    "name", ["adamw", "rms_scaled_adamw", "adafactor", "lamb", "stable_adamw"]
+)  # Lion is elementwise; Muon: see above
 def test_a_stacked_leaf_is_updated_layer_by_layer(name):
     # Layers and gradients of very different sizes, so that an RMS, clip or factorization over the stack would show.
     sizes = np.array([0.01, 1.0, 30.0], np.float32)

@@ -78,6 +78,34 @@ def test_a_folder_without_architectures_is_the_language_model_of_its_type():
 
 
 @pytest.mark.parametrize(
+    ("name", "architecture"),
+    [
+        ("gpt2", "GPT2Model"), ("llama", "LlamaModel"), ("mistral", "MistralModel"), ("qwen2", "Qwen2Model"),
+        ("qwen3", "Qwen3Model"), ("gpt_neox", "GPTNeoXModel"),
+    ],
+)  # fmt: skip
+def test_a_folder_of_a_decoder_without_its_head_is_that_of_its_language_model_with_a_tied_table(name, architecture):
+    hf_config = config_of(name, tie_word_embeddings=True)
+    family = family_of_folder_config(hf_config)
+    model = family.model(hf_config, {}, "float32")
+    params = random_params(family, model)
+    tensors = family.to_tensors(params, model, hf_config)
+    bare = {tensor_name.removeprefix(family.prefix): tensor for tensor_name, tensor in tensors.items()}
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    with torch.device("meta"):
+        options = {key: value for key, value in hf_config.items() if key not in ("architectures", "model_type")}
+        of_class = getattr(transformers, architecture)
+        assert set(bare) == set(of_class(of_class.config_class(**options)).state_dict())
+    headless = hf_config | {"architectures": [architecture]}
+    assert family_of_folder_config(headless) is family
+    assert_same(family.to_params(bare, family.model(headless, bare, "float32"), headless), params)
+    if name != "gpt2":
+        untied = headless | {"tie_word_embeddings": False}
+        with pytest.raises(ConfigError, match=r"^1 missing tensors: (lm_head|embed_out).weight$"):
+            family.to_params(bare, family.model(untied, bare, "float32"), untied)
+
+
+@pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
         ("t5_v1_0", dict(num_decoder_layers=2), r"num_decoder_layers=2 is not supported, only 3"),

@@ -242,6 +242,7 @@ def test_the_loss_in_chunks_has_the_soft_cap_and_the_bias():
     [
         (dict(first_attention_norm=False, norm_position="post"), "model.first_attention_norm=False needs"),
         (dict(logits_bias=True), "model.logits_bias=True needs model.prediction_head='bert'"),
+        (dict(qk_norm=True, head_norms="qkv"), "model.head_norms='qkv' has norms of queries and keys: set model.qk_"),
         (
             dict(global_every=3, target_positions=True, positions="rope"),
             "model.global_every=3 must be 1 for model.target_positions=True",
@@ -255,6 +256,14 @@ def test_fields_that_contradict_others_are_one_line(changes, message):
 
 
 def test_a_model_that_names_none_of_these_fields_has_none_of_them():
-    new = ("global_every", "first_attention_norm", "qk_norm", "attention_softcap", "logits_softcap", "logits_bias")
+    new = (
+        "global_every",
+        "first_attention_norm",
+        "qk_norm",
+        "head_norms",
+        "attention_softcap",
+        "logits_softcap",
+        "logits_bias",
+    )
     older = ModelConfig(**{name: value for name, value in tiny.FIELDS.items() if name not in new})
     assert not older.layers_differ and older == tiny.config()

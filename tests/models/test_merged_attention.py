@@ -23,7 +23,6 @@ from tests.models.test_against_numpy import (
     ENCODER_TOKENS,
     attend,
     attention_mask,
-    heads,
     layer,
     parameters,
     rms,
@@ -31,6 +30,7 @@ from tests.models.test_against_numpy import (
     silu,
     t5_bucket,
 )
+from tests.models.test_against_numpy import heads as heads_without_norms
 from tests.models.test_decoding import check_logits
 
 FIELDS = dict(
@@ -42,6 +42,7 @@ BATCH = tiny.rows("encoder", ENCODER, ENCODER_TOKENS) | tiny.rows("decoder", DEC
 POSITIONS = [0, 1, 2, 3, 0, 1, 2, 0, 0]
 OWN, CONTINUED = [0, 1, 2, 0, 1, 2, 3, 0], [4, 5, 6, 3, 4, 5, 6, 0]
 REDLLM = dict(merged_attention=False, continuous_positions=True)
+NORMED = REDLLM | {"head_norms": "qkvo"}
 LOCAL = dict(global_every=2, local_distance=1, local_rope_theta=100.0)
 
 
@@ -49,13 +50,19 @@ def rotate(sides, positions, config):
     return [[rotated(y, positions) for y in side] for side in sides] if config.positions == "rope" else sides
 
 
-def attention_output(q, k, v, mask, bias, attention):
+def heads(x, kernel, norms="none"):
+    return [y if norms == "none" else rms(y, 1.0) for y in heads_without_norms(x, kernel)]
+
+
+def attention_output(q, k, v, mask, bias, attention, norms):
     outputs = [attend(q[i] @ k[i // 2].T / math.sqrt(6) + bias[i], v[i // 2], mask) for i in range(4)]
+    outputs = [rms(x, 1.0) for x in outputs] if norms == "qkvo" else outputs
     return np.concatenate(outputs, axis=1) @ attention["out"]["kernel"]
 
 
 def stack(x, p, segments, config, memory=None):
     """Llama's blocks in NumPy, one head at a time. memory: the encoder's final states."""
+    norms = config.head_norms
     positions = POSITIONS if memory is None else CONTINUED if config.continuous_positions else OWN
     causal, bias = memory is not None, np.zeros((4, len(x), len(x)))
     if config.positions == "relative":
@@ -64,14 +71,14 @@ def stack(x, p, segments, config, memory=None):
     for n in range(2):
         block = layer(p, n)
         h, attention = rms(x, block["self_attention_norm"]["scale"]), block["self_attention"]
-        q, k, v = (heads(h, attention[name]["kernel"]) for name in ("query", "key", "value"))
+        q, k, v = (heads(h, attention[name]["kernel"], norms) for name in ("query", "key", "value"))
         q, k = rotate((q, k), positions, config)
         mask = attention_mask(segments, segments, causal)
         if n % config.global_every:
             mask &= np.abs(np.subtract.outer(positions, positions)) <= config.local_distance
         if causal:
             source = attention if config.merged_attention else block["cross_attention"]
-            keys, values = (heads(memory, source[name]["kernel"]) for name in ("key", "value"))
+            keys, values = (heads(memory, source[name]["kernel"], norms) for name in ("key", "value"))
             of_encoder = attention_mask(segments, ENCODER[0], causal=False)
             none = np.zeros((4, len(x), len(memory)))
             if config.continuous_positions:
@@ -79,14 +86,14 @@ def stack(x, p, segments, config, memory=None):
         if causal and config.merged_attention:
             k, v = ([np.concatenate(pair) for pair in zip(a, b, strict=True)] for a, b in ((k, keys), (v, values)))
             mask = np.concatenate([mask, of_encoder], axis=1)
-            x = x + attention_output(q, k, v, mask, np.concatenate([bias, none], axis=2), attention)
+            x = x + attention_output(q, k, v, mask, np.concatenate([bias, none], axis=2), attention, norms)
         else:
-            x = x + attention_output(q, k, v, mask, bias, attention)
+            x = x + attention_output(q, k, v, mask, bias, attention, norms)
         if causal and not config.merged_attention:
-            q = heads(rms(x, block["cross_attention_norm"]["scale"]), source["query"]["kernel"])
+            q = heads(rms(x, block["cross_attention_norm"]["scale"]), source["query"]["kernel"], norms)
             if config.continuous_positions:
                 (q,) = rotate((q,), positions, config)
-            x = x + attention_output(q, keys, values, of_encoder, none, source)
+            x = x + attention_output(q, keys, values, of_encoder, none, source, norms)
         h, mlp = rms(x, block["mlp_norm"]["scale"]), block["mlp"]
         x = x + (silu(h @ mlp["wi_0"]["kernel"]) * (h @ mlp["wi_1"]["kernel"])) @ mlp["wo"]["kernel"]
     return rms(x, p["final_norm"]["scale"])
@@ -94,7 +101,17 @@ def stack(x, p, segments, config, memory=None):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"positions": "relative"}, LOCAL, {"continuous_positions": True}, REDLLM, {"merged_attention": False}],
+    [
+        {},
+        {"positions": "relative"},
+        LOCAL,
+        {"continuous_positions": True},
+        REDLLM,
+        {"merged_attention": False},
+        NORMED,
+        NORMED | {"head_norms": "qkv"},
+        {"head_norms": "qkvo"},
+    ],
 )
 def test_logits_equal_those_of_numpy(changes):
     config = tiny.config(**FIELDS | changes)
@@ -162,7 +179,7 @@ def test_with_shared_layers_that_read_the_encoder_layer_by_layer_it_is_a_prefix_
     "changes",
     [
         {}, {"positions": "relative"}, {"share_stacks": True}, {"qk_norm": True}, LOCAL, {"continuous_positions": True},
-        REDLLM, REDLLM | {"share_stacks": True},
+        REDLLM, REDLLM | {"share_stacks": True}, NORMED,
     ],
 )  # fmt: skip
 def test_logits_with_a_cache_equal_those_of_one_pass(changes):

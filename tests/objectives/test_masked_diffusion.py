@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from scipy import integrate
+from scipy import integrate, stats
 
+from configs.masked_diffusion import VARIANTS
 from contract.batch import check_batch
 from contract.errors import ConfigError
 from contract.windows import Windows
@@ -246,6 +247,36 @@ def test_rates_by_hand():
             BERNOULLI["linear"].rates(np.array([outside]))
 
 
+@pytest.mark.parametrize(
+    ("p", "expected"),
+    [(0.25, [0.25 * 2.3125 / 2, 0.25 * 2.5 / 2, 0.25 * 2.06640625 / 2]), (1.0, [0.5, 0.5, 0.5])],
+)
+@pytest.mark.parametrize("objective", [DIFFUSION, BERNOULLI["linear"]])
+def test_weights_of_dream_by_hand(objective, p, expected):
+    """Of the text o m m o o m the first mask has visible tokens at the distances 1, 2, 3: 1 + 3/4 + 9/16 is 2.3125."""
+    examples = of_equal_texts(dataclasses.replace(objective, cart_p=p), 6, 4000)
+    pattern = np.array([False, True, True, False, False, True])
+    found = (examples.selected[:, :6] == pattern).all(axis=1)
+    assert found.any()
+    assert (examples.weights[found][:, np.flatnonzero(pattern)] == np.float32(expected)).all()
+    np.testing.assert_array_equal(examples.denominators > 0, np.arange(8) < [[6]] * 4000)
+    assert not examples.weights[examples.selected[:, :6].all(axis=1)].any()  # no token is visible
+
+
+def test_weights_of_dream_are_a_geometric_distribution_of_the_distance_to_visible_tokens_of_the_same_text():
+    """The prompt is visible, and what is after the text is not, as of a window from another text."""
+    lengths, prompts = np.array([40, 33, 1, 20] * 50), np.array([0, 7, 0, 19] * 50)
+    objective = ResponseDiffusion("next", "bernoulli", cart_p=0.1)
+    tokens = np.full((200, 41), VOCAB.content_start, np.int32)
+    examples = objective.corrupt(tokens, lengths, random_keys(200), VOCAB, prompt_lengths=prompts)
+    distances = np.abs(np.arange(41)[:, None] - np.arange(41))
+    visible = ~examples.selected & (np.arange(41) < lengths[:, None])
+    expected = np.where(examples.selected, visible @ stats.geom.pmf(distances, 0.1) / 2, 0)
+    np.testing.assert_allclose(examples.weights, expected, rtol=1e-5)
+    assert examples.denominators.sum(axis=1).tolist() == (lengths - prompts).tolist()
+    assert objective.heldout() == ResponseDiffusion("next")
+
+
 def test_the_quantiles_of_packed_rows_are_spread_over_all_examples_of_a_batch(corpus):
     fields = reads_corpus("masked_diffusion", corpus) | {"data__examples_per_row": 2}
     experiment = small_experiment("masked_diffusion", "encoder_only", **fields)
@@ -300,6 +331,42 @@ def test_packed_rows_hide_and_count_responses_alone(architecture):
     none = rows_of_pairs(ResponseDiffusion("same", "bernoulli", eps=1e-9), architecture, 1 - 1e-9)
     assert not none[f"{side}_loss_weights"].any()
     np.testing.assert_array_equal(none[f"{side}_loss_denominators"], batch[f"{side}_loss_weights"])
+
+
+@pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
+def test_shorter_pairs_end_in_eos_that_are_hidden_and_counted_as_the_response(architecture):
+    """LLaDA's SFT. The pairs have 6, 2 and 3 tokens."""
+    side, m, eos = architecture.partition("_")[0], VOCAB.mask, VOCAB.eos
+    objective = ResponseDiffusion("same", "bernoulli", eps=0.0, padded_length=5)
+    apart = PAIRS._replace(row_ids=np.arange(3), quantiles=np.zeros(3))  # t is 1: all of a response is hidden
+    for each, least in ((objective, 5), (objective.heldout(), 1)):
+        assert [capacity.least for capacity in each.capacities(RowShape(architecture, 10, 0, 1))] == [least]
+    options = {"documents": "whole", "bidirectional_inputs": True}
+    batch = make_collator(denoisers_of(objective, "x"), RowShape(architecture, 10, 0, 1), VOCAB, **options)(apart, 3)
+    check_batch(batch, architecture)
+    assert batch[f"{side}_input_tokens"].tolist() == [
+        [10, 11, 12, m, m, m, 0, 0, 0, 0],
+        [m, m, m, m, m, 0, 0, 0, 0, 0],
+        [30, 31, m, m, m, 0, 0, 0, 0, 0],
+    ]
+    assert batch[f"{side}_target_tokens"].tolist() == [
+        [10, 11, 12, 13, 14, eos, 0, 0, 0, 0],
+        [20, eos, eos, eos, eos, 0, 0, 0, 0, 0],
+        [30, 31, eos, eos, eos, 0, 0, 0, 0, 0],
+    ]
+    of_response = [[0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 0]]
+    for field in ("loss_weights", "loss_denominators"):
+        np.testing.assert_allclose(batch[f"{side}_{field}"], np.pad(of_response, ((0, 0), (0, 4))), rtol=1e-6)
+    assert objective.heldout() == ResponseDiffusion("same", eps=0.0)
+
+
+def test_a_pair_cannot_be_padded_to_more_than_a_row():
+    with pytest.raises(ConfigError, match=r"padded_length=41 is longer than a row of data.inputs_length=40: set it to"):
+        small_experiment(
+            "masked_diffusion:padded_response",
+            "encoder_only",
+            objective=dict(VARIANTS["padded_response"], padded_length=41),
+        )
 
 
 def test_responses_need_prompt_lengths():

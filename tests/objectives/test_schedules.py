@@ -1,15 +1,18 @@
 """Schedules of number fields: the rate of each step, the same batches however they are read, and bad input."""
 
 import dataclasses
+import functools
 
+import jax
 import numpy as np
 import pytest
 
-from configs import clm_then_mlm, hybrid, mlm
+from configs import clm_then_mlm, hybrid, mlm, multi_token_prediction
+from contract.batch import check_batch
 from contract.errors import ConfigError
 from data.windows.batches import loader
 from experiment.experiment import make_experiment
-from experiment.objective import with_steps
+from experiment.objective import make_scheduled, with_steps
 from objectives import MLM, Schedule, denoisers_of
 from objectives.objective import Phases, RowShape
 from objectives.rows.window_specs import most_scored
@@ -177,6 +180,50 @@ def test_held_out_batches_have_the_final_objective(documents):
     assert_equal(scheduled.heldout(documents).batches[0], constant.heldout(documents).batches[0])
 
 
+@pytest.mark.parametrize(
+    ("name", "architecture", "field"),
+    [
+        ("multi_token_prediction:sequential", "decoder_only", "loss_weight"),
+        ("multi_token_prediction:independent", "decoder_only", "loss_weight"),
+        ("future_summary", "decoder_only", "loss_weight"),
+        ("electra", "encoder_only", "discriminator_weight"),
+    ],
+)
+def test_the_weight_of_what_a_learner_adds_to_its_loss_is_that_of_the_step(name, architecture, field, documents):
+    """0.3 in the batches up to 4, 0.1 from 16 on: the loss is that of a run with this weight in all batches."""
+    schedule = {"schedule": "linear", "begin_step": 4, "end_step": 16, field: 0.3, f"final_{field}": 0.1}
+    plain = small_config(name, architecture, data__documents="join")
+    plain["train"]["steps"] = STEPS
+    experiment = make_experiment(plain | {"objective": plain["objective"] | schedule})
+    params = experiment.learner.init_params(jax.random.key(0))
+
+    def loss_of(learner, batch):
+        return jax.jit(functools.partial(learner.loss, key=jax.random.key(1), train=True))(
+            params, batch, learner.weights(batch)
+        )[0]
+
+    dataset = experiment.batches(documents)
+    for step, weight in ((0, 0.3), (10, 0.2), (19, 0.1)):
+        batch = dataset[step]
+        check_batch(batch, architecture)
+        assert batch["further_loss_weight"].tolist() == [np.float32(weight)] * 8
+        constant = make_experiment(plain | {"objective": plain["objective"] | {field: weight}})
+        expected = constant.batches(documents)[step]
+        assert_equal({name: array for name, array in batch.items() if name != "further_loss_weight"}, expected)
+        assert float(loss_of(experiment.learner, batch)) == pytest.approx(float(loss_of(constant.learner, expected)))
+    first = {name: array for name, array in dataset[0].items() if name != "further_loss_weight"}
+    assert float(loss_of(experiment.learner, dataset[0])) > float(loss_of(experiment.learner, first)) + 0.01
+    assert "further_loss_weight" not in experiment.heldout(documents).batches[0]
+
+
+def test_the_weights_of_deepseek_v3():
+    """0.3 for 10 of 14.8 trillion tokens."""
+    config = multi_token_prediction.get_config("7b,deepseek_v3").to_dict()
+    final, schedule = make_scheduled(config["objective"], steps=14_800)
+    assert [schedule.at(step).loss_weight for step in (0, 9_999, 10_000, 14_799)] == [0.3, 0.3, 0.1, 0.1]
+    assert (final.loss_weight, final.num_future_tokens, final.heads) == (0.1, 2, "sequential")
+
+
 def test_rows_have_room_for_the_scored_positions_of_both_ends():
     last = dataclasses.replace(BERT, mask_rate=0.1)
     for first in (dataclasses.replace(BERT, mask_rate=0.4), dataclasses.replace(BERT, mask_rate=0.05)):
@@ -211,7 +258,7 @@ INVALID = {
     ),
     "a field of the learner": (
         config_of("electra", final_temperature=2.0),
-        f"has final_temperature: it can have {MASKING}$",
+        f"has final_temperature: it can have {MASKING}, final_discriminator_weight$",
     ),
     "an objective without numbers": (config_of("clm", "decoder_only", final_rate=0.1), "CLM has no number field of"),
     "lengths that change": (

@@ -1,6 +1,7 @@
 """train.show's statistics against values worked out by hand."""
 
 import numpy as np
+import pytest
 
 from show.examples import Chunk, examples_of, measure
 from show.statistics import Statistic, Totals, compare, notes
@@ -66,3 +67,13 @@ def test_causal_rows_that_hide_nothing_count_as_the_others_of_their_denoiser():
     measured = compare(totals_of(experiment, [chunk]), experiment, np.ones(1))["masked_inputs"]
     assert measured["selected"].measured == 1.0
     assert measured["masked"].measured == (hidden.sum() + hidden[:, :2].all(axis=1).sum()) / 192
+
+
+@pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
+@pytest.mark.parametrize("name", ["masked_diffusion:next", "masked_diffusion:same", "block_diffusion:next"])
+def test_each_selected_position_shows_a_mask_also_where_it_is_predicted_at_the_position_before(name, architecture):
+    experiment = small_experiment(name, architecture)
+    windows = random_windows(experiment, 16, same_keys=False)
+    chunk = Chunk(windows, experiment.collate(windows, 16))
+    measured = next(iter(compare(totals_of(experiment, [chunk]), experiment, np.ones(1)).values()))
+    assert (measured["masked"].measured, measured["random"].measured, measured["kept"].measured) == (1, 0, 0)

@@ -152,6 +152,7 @@ def test_a_run_is_read_with_an_attention_kernel_for_this_machine(clm, tmp_path):
         ("relative", "head_dim", 8),
         ("relative", "scale_attention", True),
         ("relative", "attention_softcap", 5.0),
+        ("relative", "head_norms", "qkvo"),
         ("relative", "logits_softcap", 5.0),
         ("rope", "rope_theta", 50.0),  # that there is 100
         ("rope", "rope_scaling_factor", 2.0),  # that there is 4

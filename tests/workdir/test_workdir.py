@@ -1,5 +1,6 @@
 """A run's folder: one process at a time, its config, and no silent start over a run that has lost its checkpoints."""
 
+import json
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import pytest
 from contract.errors import ConfigError
 from files import paths
 from tests.conftest import TRAINED
+from tests.small_fields import small_config
 from tests.train.subprocesses import ROOT
 from workdir.workdir import FIRST_CHECKPOINT_MARKER, LOCK_FILE, Workdir
 
@@ -106,6 +108,22 @@ def test_a_field_that_a_config_lacks_has_its_default_and_a_note_says_so(trained_
     workdir.write_config(config)
     assert workdir.config()["model"]["norm_epsilon"] == 1e-6
     assert capsys.readouterr().err == f"note: {tmp_path}/config.json lacks model.norm_epsilon: it is 1e-06\n"
+
+
+@pytest.mark.parametrize("in_mixture", [False, True])
+def test_a_field_that_an_objective_has_gained_since_has_the_default_of_its_class(in_mixture, tmp_path, capsys):
+    config = small_config("masked_diffusion", "encoder_only")
+    if in_mixture:
+        row = config["objective"] | {"weight": 1.0, "mode": "", "corpora": ()}
+        config["objective"] = {"name": "mixture", "mix_by": "example", "schedule": "constant", "denoisers": {"a": row}}
+    expected = json.loads(json.dumps(config))
+    older = json.loads(json.dumps(config))
+    del (older["objective"]["denoisers"]["a"] if in_mixture else older["objective"])["random_length_share"]
+    workdir = Workdir(tmp_path)
+    workdir.write_config(older)
+    assert workdir.config() == expected
+    field = "objective.denoisers.a.random_length_share" if in_mixture else "objective.random_length_share"
+    assert capsys.readouterr().err == f"note: {tmp_path}/config.json lacks {field}: it is 0.0\n"
 
 
 def test_a_run_without_checkpoints_is_refused_if_it_had_one(trained_run, tmp_path):

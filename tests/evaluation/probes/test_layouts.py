@@ -80,6 +80,7 @@ def examples_of_training(objective, start, stop, monkeypatch):
         examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB)
         return examples.inputs.tokens[0, : examples.inputs.lengths[0]], np.zeros(0, np.int32)
     elif isinstance(objective, InPlace):
+        objective = objective.heldout()  # a prompt has as many masks as its author wants
         columns = {"prompt_lengths": np.array([start])} if "prompt_lengths" in objective.extra_columns else {}
         if (columns or isinstance(objective, BlockDiffusion)) and stop < len(TEXT):
             return None  # responses are hidden, not texts in the middle; blocks do not read what is after them
@@ -137,6 +138,7 @@ FITS = {  # config -> the probes that fit, where it differs from its objective's
     "clm_then_mlm:clm_100": "continuation exact_match minimal_pairs",
     "masked_diffusion": "exact_match infilling minimal_pairs pseudo_log_likelihood",
     "masked_diffusion:response": "exact_match",
+    "masked_diffusion:padded_response": "exact_match",
     "block_diffusion": "exact_match",
     "prefix_lm": "continuation exact_match minimal_pairs",
     "fim": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
