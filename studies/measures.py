@@ -378,7 +378,10 @@ def _measured(line: Mapping[str, Any], metric: str, name: str, floors: Mapping[s
     if value is not None and not isinstance(value, int | float):
         raise ConfigError(f"measure {name}: metric={metric!r} is not a number: {value!r}")
     if floors is None:
-        factors = [factor for unit, factor in _UNITS_OF_FLOORS.items() if leaf.endswith(unit)]
+        # Those next to bits per byte are in bits per byte, also where an exact match is there too.
+        is_bits = any(key.endswith("bits_per_byte") for key in part)
+        units = {unit: f for unit, f in _UNITS_OF_FLOORS.items() if unit.endswith("per_byte") or not is_bits}
+        factors = [factor for unit, factor in units.items() if leaf.endswith(unit)]
         floors = {floor: printed * factor for floor, printed in part.get("floors", {}).items() for factor in factors}
     before, slash, denoiser = leaf.partition("/")  # of loss/clm it is loss_stderr/clm
     margin = part.get(f"{before}_stderr{slash}{denoiser}")

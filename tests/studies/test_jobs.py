@@ -23,7 +23,7 @@ from studies.__main__ import main
 from studies.analysis import analyse
 from studies.board import read_study
 from studies.jobs import chosen_values, do_job
-from studies.measures import finished_lines
+from studies.measures import finished_lines, make_measure
 from studies.plan import Job, jobs_of
 from studies.planning import make_plan
 from studies.results import Outcome, StudyFolder, digest_of, source_files
@@ -473,6 +473,23 @@ def test_the_report_says_that_another_one_had_verdicts_with_another_number_of_se
         assert others in page and (said in page) == bool(others)  # means of two seeds have no test
     folder.begin(plan, {})
     assert folder.study_file().reported == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("metric", "floors"),
+    [
+        ("spans.3.bits_per_byte", {"trigram": 1.5}),
+        ("spans.3.nats_per_byte", {"trigram": 1.5 * math.log(2)}),
+        ("spans.3.exact_match", {}),  # before, 1.5: no exact match was better, and "nothing follows" from any
+        ("exact_match", {"chance": 0.25}),
+    ],
+)
+def test_an_exact_match_next_to_bits_per_byte_does_not_have_their_floors(metric, floors):
+    of_span = {"exact_match": 0.2, "bits_per_byte": 1.9, "nats_per_byte": 1.3, "floors": {"trigram": 1.5}}
+    line = {"spans": {"3": of_span}, "exact_match": 0.5, "floors": {"chance": 0.25}}
+    measure = make_measure("infilling", probe("infilling", metric))
+    trained = types.SimpleNamespace(answer=lambda *_: line)
+    assert measure.measure("infilling", trained).floors == floors
 
 
 def test_a_run_that_was_trained_on_another_corpus_is_not_measured(finished, tmp_path):
