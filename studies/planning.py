@@ -23,7 +23,7 @@ from run.restore import check_same_transformer
 from studies.markdown import large
 from studies.measures import FineTuning, HeldoutMetric, Measure, digests_of, make_measure
 from studies.plan import VALIDATION, Plan, PlannedRun, VariantPlan, with_fields
-from studies.study import Budget, Study, Variant, describe_windows
+from studies.study import TEXT_BY, Budget, Study, Variant, describe_windows, scored_otherwise
 from train.init_from import check_init_from
 from workdir.run_config import flatten
 
@@ -72,7 +72,18 @@ def make_plan(study: Study, overrides: Mapping[str, Any]) -> Plan:
         if isinstance(measure, HeldoutMetric) and not measure.config and measure.metric.endswith("per_byte"):
             windows = {plan.name: plan.heldout_windows for plan in variants.values() if measure.applies_to(plan.name)}
             warnings += filter(None, [describe_windows(windows, name)])
-    plan = Plan(study, variants, measures, digests_of(measures.values()), [*dict.fromkeys(warnings)])
+    plan = Plan(study, variants, measures, digests_of(measures.values()))
+    texts: dict[str, list[str]] = {}
+    for name, fields in study.measures.items():
+        found = scored_otherwise(fields, [plan.configs[variant] for variant in study.measured(name)])
+        texts.setdefault(", ".join(field for field in found if TEXT_BY.match(field)), []).append(name)
+    warnings += [
+        f"variants that differ in {of_text} are scored on different text by {', '.join(names)}: no verdict unless the "
+        "floors are equal (docs/studies.md, measures)"
+        for of_text, names in texts.items()
+        if of_text
+    ]
+    plan = dataclasses.replace(plan, warnings=[*dict.fromkeys(warnings)])
     if taken := plan.scratch.keys() & variants.keys():
         raise ConfigError(f"variant {taken.pop()} has the name of the fine-tunings without pre-training: rename it")
     return plan
@@ -133,6 +144,7 @@ def _plan_variant(
         num_params=experiment.num_params,
         heldout_digest=corpora.heldout_digest,
         heldout_windows=heldout_windows(experiment),
+        tokenizer=experiment.tokenizer.fingerprint,
         text_facts=_describe_text(corpora, main.raw_tokens),
         readings=_readings(corpora, main.raw_tokens),
         warnings=tuple(warnings),
