@@ -24,7 +24,7 @@ from studies.analysis import analyse
 from studies.board import read_study
 from studies.jobs import chosen_values, do_job
 from studies.measures import finished_lines, make_measure
-from studies.plan import Job, jobs_of
+from studies.plan import Job, jobs_of, with_fields
 from studies.planning import make_plan
 from studies.results import Outcome, StudyFolder, digest_of, source_files
 from studies.study import load_study
@@ -511,6 +511,19 @@ def write_metrics(folder, **line):
     line = {"step": 4, "split": "eval", "loss": 2.0, "raw_tokens": 300, "flops": 1.0, "seconds": 1.0} | line
     (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     return Workdir(folder)
+
+
+@pytest.mark.parametrize("change", [{RATE: 0.5}, {"model.d_ff": 8}, {"train.steps": 3}])
+def test_a_run_of_another_config_is_not_measured(change, finished, tmp_path):
+    """Such as a run that was copied into the folder, or continued by train.main: before, it was a run of the study."""
+    study, out = finished
+    folder, plan = StudyFolder(shutil.copytree(out, tmp_path / "copy")), make_plan(load_study(str(study)), {})
+    workdir, job = folder.workdir("slow-seed0"), Job("slow", 0)
+    folder.remove(job)
+    workdir.write_config(with_fields(workdir.config(), change))
+    [(field, value)] = change.items()
+    with pytest.raises(ConfigError, match=rf"slow-seed0 was trained with another config .*\({field} is {value} there"):
+        do_job(job, plan, folder)
 
 
 def test_a_run_without_its_last_evaluation_is_not_measured(tmp_path):
