@@ -164,6 +164,10 @@ class Measure(abc.ABC):
     def check(self, experiment: Experiment) -> None:  # noqa: B027  most runs have every measure
         """Raises ConfigError if a run of `experiment` cannot be measured."""
 
+    def scored(self, experiment: Experiment) -> Experiment:
+        """Returns the experiment that scores a run of `experiment`, whose corpora have the text."""
+        return experiment
+
     @abc.abstractmethod
     def measure(self, name: str, trained: Trained) -> RunValue:
         """Returns what the measure, named `name`, says about a run."""
@@ -191,8 +195,10 @@ class HeldoutMetric(Measure):
     kind: ClassVar = "heldout"
 
     def check(self, experiment):
-        scored = _scored_under(self.config, self.overrides, experiment) if self.config else experiment
-        _check_heldout_metric(scored, self.metric)
+        _check_heldout_metric(self.scored(experiment), self.metric)
+
+    def scored(self, experiment):
+        return _scored_under(self.config, self.overrides, experiment) if self.config else experiment
 
     def command(self, workdir, trained=None):
         return _evaluate(workdir, self.config, self.overrides, {}, trained) if self.config else ""
@@ -233,10 +239,11 @@ class ProbeMetric(Measure):
     def _probe(self):
         return make_probe(self.probe, self.fields)
 
+    def scored(self, experiment):
+        return _scored_under(self.config, self.overrides, experiment) if self.config else experiment
+
     def check(self, experiment):
-        if self.config:
-            experiment = _scored_under(self.config, self.overrides, experiment)
-        probe = self._probe()
+        experiment, probe = self.scored(experiment), self._probe()
         check_probe(probe, experiment)
         *fields, leaf = self.metric.split(".")
         known, example = None, "bits_per_byte"

@@ -426,6 +426,28 @@ def test_other_text_of_each_variant_is_said_before_anything_runs(corpus):
     assert "differ in data.document_per are scored on different text by loss, under: no verdict unless" in said
 
 
+def test_training_text_of_a_variant_that_a_measure_scores_is_said(corpus, tmp_path):
+    """Before, only train.evaluate said it, and more training text was better on itself."""
+    for number, text in enumerate(sorted((corpus / "text").iterdir())):
+        folder = tmp_path / ("code", "prose", "test")[number % 3]
+        folder.mkdir(exist_ok=True)
+        shutil.copy(text, folder)
+    code, prose, test = (str(tmp_path / name) for name in ("code", "prose", "test"))
+    variants = {"slow": variant({"data.path": code}), "fast": variant({"data.path": f"{code},{prose}"})}
+    on_prose = {"data.path": prose, "data.heldout_path": "", "data.inputs_length": 32, "data.split_by": "document"}
+    measures = {
+        "loss": heldout_loss(config="configs/prefix_lm.py"),
+        "on_prose": heldout_loss(config="configs/clm.py", overrides=on_prose),
+        "continuation": probe("continuation", "bits_per_byte", config="configs/clm.py", overrides=on_prose),
+    }
+    overrides = SMALL | on(corpus) | {"data.heldout_path": test}
+    plan = make_plan(small_study(corpus, variants=variants, measures=measures, overrides=overrides), {})
+    said = [re.sub(r"\d+", "N", line) for line in plan.warnings if "training text" in line]
+    assert said == [
+        f"N of N documents on which {name} scores fast are its training text" for name in ("on_prose", "continuation")
+    ]
+
+
 def test_two_copies_of_a_tokenizer_are_one_and_two_tokenizers_are_not(corpus, tmp_path):
     """A start brings its own: before, losses of tokens of two vocabularies had a verdict."""
     tokenizers = {"a": sentencepiece(tmp_path / "a.model"), "c": sentencepiece(tmp_path / "c.model", vocab_size=320)}
