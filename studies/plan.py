@@ -88,6 +88,7 @@ class VariantPlan:
       num_params: parameters that `main` trains.
       heldout_digest: of the test text, which the study reports; "" without pre-training.
       heldout_windows: run.evaluation.heldout_windows of `main`.
+      tokenizer: the fingerprint of that of `main`, whose file may be a copy; "" where it is not known.
       text_facts: documents and tokens of both sides of the split, for people; "" without pre-training.
       readings: how often `main` reads its training text; 0 of several corpora.
       warnings: on the split of the corpus, on the warm-up, and on a start whose training text is not known.
@@ -104,6 +105,7 @@ class VariantPlan:
     num_params: int = 0
     heldout_digest: str = ""
     heldout_windows: str = ""
+    tokenizer: str = ""
     text_facts: str = ""
     readings: float = 0.0
     warnings: tuple[str, ...] = ()
@@ -186,6 +188,14 @@ class Plan:
     def questions(self) -> dict[str, list[Any]]:
         """See `find_questions`."""
         return find_questions(self.study, self._stages)
+
+    @property
+    def configs(self) -> dict[str, dict[str, Any]]:
+        """Variant -> the flat config of its run, with the fingerprint of its tokenizer in place of the path."""
+        named = {
+            name: {"data.tokenizer": one.tokenizer} if one.tokenizer else {} for name, one in self.variants.items()
+        }
+        return {name: flatten(one.main.fields) | named[name] for name, one in self.variants.items()}
 
     @property
     def text_facts(self) -> str:

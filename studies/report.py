@@ -66,7 +66,7 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
         confounders=_field_rows(results.confounders),
         questions=_field_rows(results.questions),
         curves="figures/curves.svg" if curves else "",
-        objectives_differ=objectives_differ(study, curves),
+        objectives_differ=objectives_differ(results, curves),
         orders=[_order_row(order) for order in orders],
         counts=_count(order.verdict for order in orders),
         sweeps=sweeps,
