@@ -20,7 +20,8 @@ continuous_positions, as in RedLLM (Zhang et al. 2025, arXiv 2510.26622).
 A wider model has the logits of the narrow one. Where a kernel's inputs are copied k times, the copies have random shares
 of each weight: with equal shares, copies would have equal gradients forever. (HyperCloning's noisy symmetric expansion
 adds noise of both signs to equal shares.) A norm over k copies is that over one. The logits of a tied table would be k
-times as large, so the norm before them is divided by k, or by sqrt(k) with scale_logits.
+times as large, so the norm before them is divided by k, or by sqrt(k) with scale_logits. With scale_embeddings the
+token tables are divided by sqrt(k), and the logits of a tied table are larger by as much less.
 """  # noqa: E501
 
 import functools
@@ -145,7 +146,7 @@ def _logits_factor(there: ModelConfig, here: ModelConfig) -> float:
     """Returns by what the logits of the wider table would be multiplied."""
     if not (here.tie_embeddings and here.predicts_tokens):
         return 1.0
-    return (here.embedding_width / there.embedding_width) ** (0.5 if here.scale_logits else 1.0)
+    return (here.embedding_width / there.embedding_width) ** (1 - (here.scale_logits + here.scale_embeddings) / 2)
 
 
 def width_axes(name: str) -> tuple[int, ...]:
@@ -166,6 +167,8 @@ def widened(there: ModelConfig, here: ModelConfig, name: str, array: Array, shap
         key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(name.encode()))
         weights = jax.random.uniform(key, (*shape[:-2], times[-2], array.shape[-2], shape[-1]), minval=0.5, maxval=1.5)
         result = result * (weights / weights.sum(-3, keepdims=True)).reshape(shape)
+    if name.endswith("token_embedder/embedding") and here.scale_embeddings:
+        result = result / times[-1] ** 0.5
     of_stack = f"{'decoder' if here.has_decoder else 'encoder'}/final_norm/"
     before_logits = "prediction_head/norm/" if here.prediction_head == "bert" else of_stack
     return result / _logits_factor(there, here) if name.startswith(before_logits) else result
