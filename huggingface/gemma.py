@@ -10,7 +10,7 @@ from contract.vocab import Vocab
 from huggingface.config_json import Options
 from huggingface.decoders import Llama, query_key_norms
 from huggingface.family import Tensor, linear, norm
-from huggingface.layer_options import GLOBAL, LOCAL, global_every, layer_types, theta_of
+from huggingface.layer_options import GLOBAL, LOCAL, global_every, layer_types, require_rope, theta_of
 from models.config import ModelConfig
 
 
@@ -45,7 +45,7 @@ class Gemma2(Gemma):
     defaults: ClassVar = Gemma.defaults | {
         "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
         "num_key_value_heads": 4, "query_pre_attn_scalar": 256, "sliding_window": 4096, "layer_types": None,
-        "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0, "sliding_window_pattern": 2,
+        "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0,
     }  # fmt: skip
     fields: ClassVar = Gemma.fields | {"sandwich_norm": (True,), "first_layer_global": (False,)}
     equal: ClassVar = Llama.equal | {"local_rope_theta": lambda model: model.rope_theta}
@@ -53,7 +53,7 @@ class Gemma2(Gemma):
         "attention_softcap": "attn_logit_softcapping", "logits_softcap": "final_logit_softcapping",
     }  # fmt: skip
     activation = ("hidden_activation", {"gelu_pytorch_tanh": "gated_gelu"})
-    free = (*Llama.free, "global_every", "local_distance", "attention_softcap", "logits_softcap")
+    free = ("global_every", "local_distance", "attention_softcap", "logits_softcap")
     norms: ClassVar = {
         "input_layernorm": "self_attention_norm", "post_attention_layernorm": "self_attention_post_norm",
         "pre_feedforward_layernorm": "mlp_norm", "post_feedforward_layernorm": "mlp_post_norm",
@@ -66,9 +66,11 @@ class Gemma2(Gemma):
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         options.require("query_pre_attn_scalar", options["head_dim"])
+        for name in ("rope_parameters", "rope_scaling"):  # the wavelengths of local layers have no scaling here
+            require_rope(name, options[name], "default")
         fields = super()._model_fields(options, tensors)
         return fields | {
-            "global_every": global_every(options, options["sliding_window_pattern"], first_layer_global=False),
+            "global_every": global_every(options, 2, first_layer_global=False),
             "local_distance": options["sliding_window"] - 1,
             "local_rope_theta": fields["rope_theta"],
         }
@@ -102,6 +104,7 @@ class Gemma3(Gemma2):
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return super()._model_fields(options, tensors) | {
+            "global_every": global_every(options, options["sliding_window_pattern"], first_layer_global=False),
             "rope_theta": theta_of(options, GLOBAL, "rope_theta"),
             "local_rope_theta": theta_of(options, LOCAL, "rope_local_base_freq"),
         }
@@ -110,7 +113,9 @@ class Gemma3(Gemma2):
         thetas = {GLOBAL: model.rope_theta, LOCAL: model.local_rope_theta}
         return super()._huggingface_config(model, vocab) | {
             "rope_parameters": {name: {"rope_type": "default", "rope_theta": base} for name, base in thetas.items()},
-            "rope_local_base_freq": model.local_rope_theta,  # transformers 4 reads it
+            # Read by transformers 4.
+            "rope_local_base_freq": model.local_rope_theta,
+            "sliding_window_pattern": model.global_every,
         }
 
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
@@ -151,7 +156,8 @@ class T5Gemma(Gemma2):
                     f"config.json: {name} is {encoder.get(name)!r} in encoder and {decoder.get(name)!r} in decoder: "
                     "only stacks with the same options are supported"
                 )
-        own = {name: value for name, value in hf_config.items() if name not in ("encoder", "decoder")}
+        # As transformers does, which also writes its own default of vocab_size outside the sections.
+        own = {name: value for name, value in hf_config.items() if name not in ("encoder", "decoder", "vocab_size")}
         return decoder | own
 
     def nested(self, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -218,7 +218,8 @@ def _check_layers(config: ModelConfig) -> None:
 
 def _check_complete_p(config: ModelConfig) -> None:
     """Raises ValueError for a model to which the rules of models/complete_p.py do not apply."""
-    needed = dict(initializer="t5", norm_position="pre", sandwich_norm=False, tie_embeddings=False, share_stacks=False)
+    needed = dict(initializer="t5", norm_position="pre", tie_embeddings=False, share_stacks=False)
+    needed |= dict(sandwich_norm=False, scale_embeddings=False)
     for field, value in needed.items():
         if getattr(config, field) != value:
             found = getattr(config, field)

@@ -138,6 +138,7 @@ def test_the_part_of_a_head_that_rotates_is_the_entry_of_rope_parameters():
             "use_bidirectional_attention=True is not supported",
         ),
         ("Gemma2ForCausalLM", {"query_pre_attn_scalar": 144}, "query_pre_attn_scalar=144 is not supported, only 256"),
+        ("Gemma2ForCausalLM", {"rope_scaling": LLAMA_3}, "rope_scaling=.* is not supported, only rope_type=default"),
         (
             "Gemma2ForCausalLM",
             {"layer_types": ["full_attention", "sliding_attention"]},
@@ -196,6 +197,7 @@ def test_modernbert_of_earlier_releases_has_the_options_of_todays(older):
     ("name", "older"),
     [
         ("LlamaForCausalLM", dict(rope_theta=50.0)),
+        ("Gemma3ForCausalLM", dict(sliding_window_pattern=3, rope_theta=50.0, rope_local_base_freq=7.0)),
         ("ModernBertForMaskedLM", dict(global_attn_every_n_layers=2, global_rope_theta=50.0, local_rope_theta=7.0)),
     ],
 )
@@ -224,6 +226,20 @@ def test_published_folders_of_earlier_releases_are_known():
     )
     t5 = {"n_positions": 512, "output_past": True, "task_specific_params": {"summarization": {"num_beams": 4}}}
     check_options(t5 | {"torch_dtype": "float32"}, FAMILIES["T5ForConditionalGeneration"].defaults)
+    gemma = {"cache_implementation": "hybrid", "sliding_window": 4096, "sliding_window_size": 4096}
+    check_options(gemma, FAMILIES["Gemma2ForCausalLM"].defaults)
+
+
+def test_the_layers_of_gemma_2_have_one_order_where_layer_types_is_missing():
+    """transformers reads sliding_window_pattern for Gemma 3 alone."""
+    with pytest.raises(ConfigError, match="the option sliding_window_pattern=3 is unknown here"):
+        check_options({"sliding_window_pattern": 3}, FAMILIES["Gemma2ForCausalLM"].defaults)
+    assert fields_of("Gemma2ForCausalLM", sliding_window_pattern=3)["global_every"] == 2
+    assert fields_of("Gemma3ForCausalLM", sliding_window_pattern=3)["global_every"] == 3
+
+
+def test_the_token_tables_of_t5gemma_are_those_of_its_sections():
+    assert fields_of("T5GemmaForConditionalGeneration", vocab_size=256000)["vocab_size"] == LLAMA["vocab_size"]
 
 
 def test_an_unknown_option_is_named_unless_it_is_off():
