@@ -22,7 +22,7 @@ _TOKENIZERS = {
     "qwen2": tiny_tokenizers.gpt2,
     "qwen3": tiny_tokenizers.gpt2,
     "modernbert": tiny_tokenizers.bert,
-} | dict.fromkeys(("gemma", "gemma2", "gemma3", "t5gemma"), tiny_tokenizers.llama)
+} | dict.fromkeys(("gemma", "gemma2", "gemma3", "t5gemma"), tiny_tokenizers.gemma)
 ROWS = 40  # learned positions
 
 
