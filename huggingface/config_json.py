@@ -29,6 +29,7 @@ _WITHOUT_EFFECT = """
     summary_activation summary_first_dropout summary_last_dropout summary_proj_to_labels summary_type
     summary_use_proj attention_probs_dropout_prob hidden_dropout_prob is_llama_config max_sequence_length
     neftune_noise_alpha transformers.js_config unsloth_fixed unsloth_version
+    cache_implementation _sliding_window_pattern classifier_dropout_rate sliding_window_size
 """
 
 # The kinds of values of options, and the options with a null default whose values are not whole numbers, or that their

@@ -38,6 +38,7 @@ _CONFIGS = Path(__file__).parents[1] / "configs"
 _DEFAULT_CONFIGS = {
     "T5ForConditionalGeneration": "span_corruption.py",
     "BartForConditionalGeneration": "bart.py",
+    "T5GemmaForConditionalGeneration": "prefix_lm.py",
     "BertForMaskedLM": "mlm.py",
     "BertForPreTraining": "nsp.py",
     "RobertaForMaskedLM": "mlm.py:roberta",
@@ -49,6 +50,9 @@ _DEFAULT_CONFIGS = {
     "MistralForCausalLM": "clm.py",
     "Qwen2ForCausalLM": "clm.py",
     "Qwen3ForCausalLM": "clm.py",
+    "GemmaForCausalLM": "clm.py",
+    "Gemma2ForCausalLM": "clm.py",
+    "Gemma3ForCausalLM": "clm.py",
 }
 # In the folder of the tokenizer's model.
 _TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")

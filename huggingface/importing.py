@@ -138,6 +138,7 @@ def open_model(path: str | os.PathLike, where: str) -> FolderModel:
     folder = open_folder(path, where)
     with errors_naming(where):
         family = family_of_folder_config(folder.config)
+        folder = dataclasses.replace(folder, config=family.flat(folder.config))
         model = family.model(folder.config, folder.tensors, "float32")
         fields = family.model_fields(folder.config, folder.tensors)
         _check_ids(folder.config, family.defaults, model.vocab_size)

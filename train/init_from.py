@@ -31,7 +31,8 @@ from train.conversions import (
 _MEANING = (
     *("mlp", "positions", "relative_num_buckets", "relative_max_distance", "norm", "norm_position", "norm_epsilon"),
     *("head_dim", "scale_logits", "scale_attention", "global_every", "local_distance", "first_attention_norm"),
-    *("attention_softcap", "logits_softcap", "parallel_residual", "partial_rotary_factor", "head_norms"),
+    *("first_layer_global", "scale_embeddings", "attention_softcap", "logits_softcap", "parallel_residual"),
+    *("partial_rotary_factor", "head_norms"),
 )
 
 

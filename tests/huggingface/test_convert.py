@@ -90,6 +90,8 @@ def imported(folders, tmp_path_factory):
         ("mistral", "clm"),
         ("qwen2", "clm"),
         ("qwen3", "clm"),
+        ("gemma3", "clm"),
+        ("t5gemma", "prefix_lm"),
     ],
 )
 def test_a_folder_comes_back_bit_for_bit(folders, imported, tmp_path, name, objective):
@@ -104,7 +106,8 @@ def test_a_folder_comes_back_bit_for_bit(folders, imported, tmp_path, name, obje
     assert before.keys() == after.keys()
     for tensor in before:
         first = UNUSED_ROWS.get(name, 0) if "position" in tensor else 0
-        np.testing.assert_array_equal(after[tensor][first:], before[tensor][first:], err_msg=tensor)
+        rounded = 1e-7 * ("gemma" in name and "norm" in tensor)  # scales are 1 plus the tensor
+        np.testing.assert_allclose(after[tensor][first:], before[tensor][first:], 0, rounded, err_msg=tensor)
     configs = [json.loads((path / "config.json").read_text()) for path in (folder, tmp_path / "out")]
     for option in ("architectures", "vocab_size", "eos_token_id", "bos_token_id", "decoder_start_token_id"):
         assert configs[0].get(option) == configs[1].get(option), option
