@@ -176,12 +176,8 @@ def main() -> None:
     device = devices[-1]
     if _PEER_STEP.value and device["num_devices"] > 1:
         print_note(f"--peer_step is not used: a peer has one device, and JAX has {device['num_devices']} here")
-    report: dict[str, Any] = {
-        "benchmark": "first_hour",
-        **device,
-        "date": datetime.date.today().isoformat(),
-        "parts": [],
-    }
+    today = datetime.date.today().isoformat()
+    report: dict[str, Any] = {"benchmark": "first_hour", **device, "date": today, "parts": []}
     for part in parts(device):
         print(f"{part.name}: python -m {shlex.join(part.command)}", file=sys.stderr, flush=True)
         start = time.monotonic()

@@ -30,12 +30,8 @@ TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer.model")
 
 # Options of config.json about generation, which a model here does not hold; train.export writes them again.
 KEPT_OPTIONS = (
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "decoder_start_token_id",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
+    *("bos_token_id", "eos_token_id", "pad_token_id"),
+    *("decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"),
 )
 
 # The folders of a run of ELECTRA.

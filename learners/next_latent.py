@@ -121,8 +121,7 @@ class NextLatentLearner(Learner):
         return jax.lax.scan(rematerialized(self.model, step), hidden_BxLxD, steps)[1]
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
-        model, length = self.model, inputs_length
-        step = 0
+        model, length, step = self.model, inputs_length, 0
         if self._terms:
             step = dense_flops(length, 4 * model.d_model, model.d_model)
             if model.embedding_width != model.d_model:

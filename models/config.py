@@ -227,8 +227,7 @@ def _check_complete_p(config: ModelConfig) -> None:
     needed = dict(initializer="t5", norm_position="pre", tie_embeddings=False, share_stacks=False)
     needed |= dict(sandwich_norm=False, scale_embeddings=False)
     for field, value in needed.items():
-        if getattr(config, field) != value:
-            found = getattr(config, field)
+        if (found := getattr(config, field)) != value:
             raise ValueError(f"model.parameterization='complete_p' needs model.{field}={value!r}, not {found!r}")
     if config.embedding_width != config.d_model:
         raise ValueError(

@@ -56,9 +56,8 @@ def main() -> None:
         raise ConfigError("--hardware is empty: say what the runs were trained on, such as '2 cores of a Xeon 8481C'")
     import_report_libraries()
     check_board(_OUT.value)
-    found = [
-        sorted(map(os.path.normpath, glob.glob(name))) or [name] for name in names
-    ]  # read_study names a missing one
+    # read_study names a folder that is missing.
+    found = [sorted(map(os.path.normpath, glob.glob(name))) or [name] for name in names]
     by_name: dict[str, str] = {}
     for folder in dict.fromkeys(folder for folders in found for folder in folders):
         name = Path(os.path.abspath(folder)).name

@@ -13,6 +13,9 @@ from files.atomic import parse_json, write_json
 from files.paths import check_access, make_folder, read_text
 from objectives import OBJECTIVES
 
+# Fields that the processes of a run may set differently: nothing that they compute depends on these.
+PER_PROCESS = ("data.reader_threads", "data.prefetch_batches", "data.cache_dir", "data.read_by_range")
+
 # Fields that a continued run may change: the state, the data and the meaning of the metrics do not depend on them.
 #   train.steps, train.epochs, optimizer.cycles: train/start.py checks the learning rate after the change.
 #   train.grad_accum_steps, mesh.*, model.attention, model.remat, model.scan_unroll, loss.chunk_size: a change only
@@ -26,35 +29,12 @@ from objectives import OBJECTIVES
 #   data.tokenizer: the same, in the section "corpus". A run that has its tokenizer from train.init_from continues with
 #     its own copy.
 MAY_CHANGE = (
-    "train.steps",
-    "train.epochs",
-    "optimizer.cycles",
-    "train.log_every",
-    "train.eval_every",
-    "train.checkpoint_every",
-    "train.checkpoint_minutes",
-    "train.keep_checkpoints",
-    "train.max_nonfinite_updates",
-    "train.profile_steps",
-    "train.trackers",
-    "train.tracker_project",
-    "train.grad_accum_steps",
-    "model.attention",
-    "model.remat",
-    "model.scan_unroll",
-    "loss.chunk_size",
-    "distillation.teacher",
-    "data.reader_threads",
-    "data.prefetch_batches",
-    "data.cache_dir",
-    "data.read_by_range",
-    "data.tokenizer",
-    "mesh.",
-    "code.",
+    *("train.steps", "train.epochs", "optimizer.cycles", "train.log_every", "train.eval_every"),
+    *("train.checkpoint_every", "train.checkpoint_minutes", "train.keep_checkpoints", "train.max_nonfinite_updates"),
+    *("train.profile_steps", "train.trackers", "train.tracker_project", "train.grad_accum_steps"),
+    *("model.attention", "model.remat", "model.scan_unroll", "loss.chunk_size", "distillation.teacher"),
+    *(*PER_PROCESS, "data.tokenizer", "mesh.", "code."),
 )
-
-# Fields that the processes of a run may set differently: nothing that they compute depends on these.
-PER_PROCESS = ("data.reader_threads", "data.prefetch_batches", "data.cache_dir", "data.read_by_range")
 
 # At the start of data.tokenizer in config.json: the folder of that file. It can be moved with its tokenizer.
 IN_WORKDIR = "{workdir}/"
