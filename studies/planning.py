@@ -21,7 +21,7 @@ from run.corpus import Corpora, open_corpora
 from run.evaluation import heldout_windows
 from run.restore import check_same_transformer
 from studies.markdown import large
-from studies.measures import FineTuning, HeldoutMetric, Measure, digests_of, make_measure
+from studies.measures import FineTuning, HeldoutMetric, Measure, ProbeMetric, digests_of, make_measure
 from studies.plan import VALIDATION, Plan, PlannedRun, VariantPlan, with_fields
 from studies.study import TEXT_BY, Budget, Study, Variant, describe_windows, scored_otherwise
 from train.init_from import check_init_from
@@ -76,8 +76,14 @@ def make_plan(study: Study, overrides: Mapping[str, Any]) -> Plan:
             windows = {plan.name: plan.heldout_windows for plan in variants.values() if measure.applies_to(plan.name)}
             warnings += filter(None, [describe_windows(windows, name)])
     plan = Plan(study, variants, measures, digests_of(measures.values()))
+    rows = {(config["data.inputs_length"], config["data.tokenizer"]) for config in plan.configs.values()}
     texts: dict[str, list[str]] = {}
     for name, fields in study.measures.items():
+        if len(rows) > 1 and isinstance(measure := measures[name], ProbeMetric):
+            measured = [variants[variant] for variant in study.measured(name)]
+            cut = {one.name: measure.cut_texts(make_experiment(one.main.fields)) for one in measured}
+            each = ", ".join(f"{variant} {count:,}" for variant, count in cut.items())
+            warnings += [f"{name} reads starts of texts that do not fit a row: {each}"] * (len({*cut.values()}) > 1)
         found = scored_otherwise(fields, [plan.configs[variant] for variant in study.measured(name)])
         texts.setdefault(", ".join(field for field in found if TEXT_BY.match(field)), []).append(name)
     warnings += [
