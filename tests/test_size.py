@@ -29,7 +29,7 @@ CODE = {
     "configs": 2_403,
     "contract": 421,
     "data": 4_636,
-    "evaluation": 1_913,
+    "evaluation": 1_916,
     "experiment": 1_104,
     "files": 331,
     "generate": 1_035,
@@ -40,7 +40,7 @@ CODE = {
     "plan": 647,
     "run": 1_365,
     "show": 995,
-    "studies": 3_274,
+    "studies": 3_368,
     "train": 1_055,
     "workdir": 864,
 }
