@@ -236,6 +236,11 @@ class ProbeMetric(Measure):
             return ()
         return [f"{count:,} of the texts of {probe.test}, which are scored, are in {probe.path} too"]
 
+    def cut_texts(self, experiment: Experiment) -> int:
+        """Returns how many labelled texts do not fit the rows of a run, whose states are then those of their starts."""
+        probe = self._probe()
+        return probe.cut_texts(self.scored(experiment)) if isinstance(probe, Linear) else 0
+
     def _probe(self):
         return make_probe(self.probe, self.fields)
 

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from command.flags import resolve
@@ -21,7 +21,7 @@ from run.corpus import Corpora, open_corpora
 from run.evaluation import heldout_windows
 from run.restore import check_same_transformer
 from studies.markdown import large
-from studies.measures import FineTuning, HeldoutMetric, Measure, digests_of, make_measure
+from studies.measures import FineTuning, HeldoutMetric, Measure, ProbeMetric, digests_of, make_measure
 from studies.plan import VALIDATION, Plan, PlannedRun, VariantPlan, with_fields
 from studies.study import TEXT_BY, Budget, Study, Variant, describe_windows, scored_otherwise
 from train.init_from import check_init_from
@@ -71,25 +71,34 @@ def make_plan(study: Study, overrides: Mapping[str, Any]) -> Plan:
     if unknown := [field for field in study.varies if field not in known]:
         raise ConfigError(f"varies={unknown[0]!r} is no field of the runs: write it as in 'model.num_layers'")
     warnings = [line for one in (*variants.values(), *measures.values()) for line in one.warnings]
-    for name, measure in measures.items():
-        if isinstance(measure, HeldoutMetric) and not measure.config and measure.metric.endswith("per_byte"):
-            windows = {plan.name: plan.heldout_windows for plan in variants.values() if measure.applies_to(plan.name)}
-            warnings += filter(None, [describe_windows(windows, name)])
     plan = Plan(study, variants, measures, digests_of(measures.values()))
-    texts: dict[str, list[str]] = {}
-    for name, fields in study.measures.items():
-        found = scored_otherwise(fields, [plan.configs[variant] for variant in study.measured(name)])
-        texts.setdefault(", ".join(field for field in found if TEXT_BY.match(field)), []).append(name)
-    warnings += [
-        f"variants that differ in {of_text} are scored on different text by {', '.join(names)}: no verdict unless the "
-        "floors are equal (docs/studies.md, measures)"
-        for of_text, names in texts.items()
-        if of_text
-    ]
-    plan = dataclasses.replace(plan, warnings=[*dict.fromkeys(warnings)])
+    plan = dataclasses.replace(plan, warnings=[*dict.fromkeys([*warnings, *_describe_texts(plan)])])
     if taken := plan.scratch.keys() & variants.keys():
         raise ConfigError(f"variant {taken.pop()} has the name of the fine-tunings without pre-training: rename it")
     return plan
+
+
+def _describe_texts(plan: Plan) -> Iterator[str]:
+    """Yields a warning for each measure that scores other windows, texts or parts of texts of some variants."""
+    rows = {(config["data.inputs_length"], config["data.tokenizer"]) for config in plan.configs.values()}
+    different: dict[str, list[str]] = {}
+    for name, measure in plan.measures.items():
+        measured = [variant for variant in plan.variants.values() if measure.applies_to(variant.name)]
+        if isinstance(measure, HeldoutMetric) and not measure.config and measure.metric.endswith("per_byte"):
+            yield from filter(None, [describe_windows({one.name: one.heldout_windows for one in measured}, name)])
+        if isinstance(measure, ProbeMetric) and len(rows) > 1:
+            cut = {one.name: measure.cut_texts(make_experiment(one.main.fields)) for one in measured}
+            if len({*cut.values()}) > 1:
+                each = ", ".join(f"{variant} {count:,}" for variant, count in cut.items())
+                yield f"{name} reads starts of texts that do not fit a row: {each}"
+        found = scored_otherwise(plan.study.measures[name], [plan.configs[one.name] for one in measured])
+        different.setdefault(", ".join(field for field in found if TEXT_BY.match(field)), []).append(name)
+    for fields, names in different.items():
+        if fields:
+            yield (
+                f"variants that differ in {fields} are scored on different text by {', '.join(names)}: no verdict "
+                "unless the floors are equal (docs/studies.md, measures)"
+            )
 
 
 def _plan_variant(

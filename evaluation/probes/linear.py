@@ -140,6 +140,10 @@ class Linear(Probe):
         train, test = self._texts
         return len({*train.texts} & {*test.texts})
 
+    def cut_texts(self, experiment: Experiment) -> int:
+        """Returns how many of the texts of both files do not fit the rows of a run."""
+        return _encode(experiment, [text for of_file in self._texts for text in of_file.texts])[1]
+
     def _count(self, name: str, train: LabelledTexts) -> int:
         """Returns the number of labelled texts that an entry of `labels` names."""
         return len(train.texts) if name == "all" else int(name)

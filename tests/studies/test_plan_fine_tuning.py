@@ -34,6 +34,23 @@ def test_labelled_texts_that_are_scored_too_are_said(corpus, tmp_path):
     assert StudyFolder(tmp_path / "out").study_file().warnings[-1] == said  # which a board reads
 
 
+def test_texts_that_rows_of_a_variant_cut_are_said(corpus, tmp_path):
+    """Before, longer rows were better, with random parameters too, because their states are of more text."""
+    pytest.importorskip("sklearn")
+    lines = [json.dumps({"text": f"{'long ' * (k // 4)}text {k}", "label": "ab"[k % 2]}) for k in range(32)]
+    (tmp_path / "texts").write_text("\n".join(lines))
+    file = str(tmp_path / "texts")
+    measures = {"loss": heldout_loss()} | {
+        name: probe("linear", "labels.all.accuracy", labels=("all",), path=file, test=file, **more)
+        for name, more in {"read": {}, "fixed": {"config": "configs/clm.py"}}.items()
+    }
+    longer = {"data.inputs_length": 64, "train.batch_size": 2}
+    for change, said in ((longer, ["read reads starts of texts that do not fit a row: slow 24, fast 0"]), ({}, [])):
+        variants = {"slow": variant(), "fast": variant({"optimizer.b2": 0.9} | change)}
+        plan = make_plan(small_study(corpus, variants=variants, measures=measures), {})
+        assert [line for line in plan.warnings if "do not fit" in line] == said
+
+
 def labelled(corpus):
     """The overrides of a fine-tuning on labelled texts of two classes."""
     text = on(corpus) | {"data.source": "jsonl", "data.path": str(corpus / "labelled.jsonl")}
