@@ -45,6 +45,8 @@ _LLAMA = dict(
     vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4,
     num_key_value_heads=2, max_position_embeddings=24,
 )  # fmt: skip
+_GEMMA = _LLAMA | dict(head_dim=12, query_pre_attn_scalar=12)
+_T5GEMMA = _GEMMA | dict(sliding_window=4)
 _T5 = dict(
     vocab_size=61, d_model=32, d_kv=6, d_ff=40, num_layers=3, num_heads=4, relative_attention_num_buckets=8,
     relative_attention_max_distance=12, decoder_start_token_id=0,
@@ -69,6 +71,13 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("MistralForCausalLM", _LLAMA | dict(head_dim=12, sliding_window=None)),
     "qwen2": ("Qwen2ForCausalLM", _LLAMA),
     "qwen3": ("Qwen3ForCausalLM", _LLAMA | dict(head_dim=12)),
+    "gemma": ("GemmaForCausalLM", _GEMMA),
+    "gemma2": ("Gemma2ForCausalLM", _GEMMA | dict(sliding_window=4)),
+    "gemma3": (
+        "Gemma3ForCausalLM",
+        _GEMMA | dict(sliding_window=4, layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
+    ),
+    "t5gemma": ("T5GemmaForConditionalGeneration", dict(encoder=_T5GEMMA, decoder=_T5GEMMA, vocab_size=61)),
     "modernbert": (
         "ModernBertForMaskedLM",
         _ENCODER | dict(num_hidden_layers=5, local_attention=6, pad_token_id=1, bos_token_id=0, eos_token_id=2,
@@ -98,14 +107,15 @@ def random_model(class_name: str, options: dict[str, Any], seed: int) -> Any:
     torch.manual_seed(seed)
     model_class = getattr(transformers, class_name)
     model = model_class(model_class.config_class(**options)).eval()
-    if class_name.startswith("T5") and options.get("tie_word_embeddings") is False:
+    if class_name.startswith("T5F") and options.get("tie_word_embeddings") is False:
         # transformers 5 shares the tables of every new T5, and those of a folder only if they are equal.
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.shared.weight))
     for name, parameter in model.named_parameters():
         noise = torch.randn_like(parameter)
         is_matrix = parameter.ndim > 1
         is_scale = not is_matrix and name.endswith("weight")
-        parameter.data = 1 + 0.3 * noise if is_scale else 0.2 * noise
+        center = 0 if "Gemma" in class_name else 1  # where a scale is 1 plus the parameter
+        parameter.data = center + 0.3 * noise if is_scale else 0.2 * noise
     return model
 
 
@@ -168,6 +178,7 @@ def read(torch_model: Any) -> Ours:
     hf_config = torch_model.config.to_dict() | {"architectures": [type(torch_model).__name__]}
     tensors = {name: tensor.numpy() for name, tensor in torch_model.state_dict().items()}
     family = family_of_folder_config(hf_config)
+    hf_config = family.flat(hf_config)
     model = family.model(hf_config, tensors, "float32")
     return Ours(family, model, family.to_params(tensors, model, hf_config))
 
@@ -183,7 +194,7 @@ def write(ours: Ours) -> Any:
     hf_config = ours.family.huggingface_config(ours.model, VOCAB)
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
-            json.dump(hf_config, file)
+            json.dump(ours.family.nested(hf_config), file)
         tensors = ours.family.to_tensors(ours.params, ours.model, hf_config)
         save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         model_class = getattr(transformers, ours.family.architecture)
@@ -227,8 +238,13 @@ def their_logits(torch_model: Any, inputs: Mapping[str, np.ndarray]) -> tuple[di
         arguments["labels"] = (arguments["labels"] >= 0).long()
     if "next_sentence_label" in inspect.signature(torch_model.forward).parameters:
         arguments["next_sentence_label"] = torch.tensor(_PAIR_LABELS)
+    encoder = torch_model.get_encoder() if torch_model.config.model_type == "t5gemma" else None
+    if encoder is not None:  # transformers 5 counts the ends of its window in; see huggingface/gemma.py
+        encoder.config.sliding_window -= 1
     with torch.no_grad():
         output = torch_model(**arguments)
+    if encoder is not None:
+        encoder.config.sliding_window += 1
     names = {"logits": "logits", "prediction_logits": "logits", "seq_relationship_logits": "pairs"}
     return {names[name]: value.numpy() for name, value in output.items() if name in names}, float(output.loss)
 

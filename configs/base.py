@@ -225,8 +225,11 @@ OPTIONAL.data.attention_annealing_steps = 0
 
 OPTIONAL.model.embedding_size = 0  # width of the embedding tables, projected to d_model; 0: d_model, not projected
 OPTIONAL.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the logits by the root of the table's width
+OPTIONAL.model.scale_embeddings = False  # multiply the embeddings of tokens by the root of the table's width (Gemma)
 # BERT: a norm right after the embeddings; one for each stack of an encoder-decoder (BART).
 OPTIONAL.model.embedding_norm = False
+# Encoder-decoder: whether one token table serves both stacks. False: the encoder has its own (T5Gemma).
+OPTIONAL.model.share_embeddings = True
 # Whether the encoder has the decoder's layers, but for cross-attention: T5's "encoder-decoder, shared".
 OPTIONAL.model.share_stacks = False
 # Encoder-decoder: whether the decoder's self-attention also reads the encoder's states, with the same parameters and in
@@ -240,7 +243,9 @@ OPTIONAL.model.num_token_types = 0
 # positions="learned" or "rope", decoder-only: whether each position also has the position of the token that it
 # predicts, for texts in another order (configs/sigma_gpt.py). There is then one more learned position.
 OPTIONAL.model.target_positions = False
-OPTIONAL.model.global_every = 1  # every n-th layer, from the first on, attends to the whole text, the others locally
+OPTIONAL.model.global_every = 1  # every n-th layer attends to the whole text, the others locally
+# global_every above 1: whether the first of n layers is that one (ModernBERT). False: the last of n (Gemma 2 and 3).
+OPTIONAL.model.first_layer_global = True
 OPTIONAL.model.local_distance = 64  # global_every above 1: positions to each side that a local layer attends to
 OPTIONAL.model.local_rope_theta = 10000.0  # global_every above 1, positions="rope": rope_theta of the local layers
 OPTIONAL.model.partial_rotary_factor = 1.0  # positions="rope": the part of a head's features that rotate (Pythia: 0.25)
@@ -250,6 +255,7 @@ OPTIONAL.model.rope_scaling_factor = 1.0
 OPTIONAL.model.rope_original_length = 8192  # rope_scaling_factor above 1: tokens of a row before the extension
 # Pre-norm: whether the first layer has a norm before its attention. False after a norm of embeddings (ModernBERT).
 OPTIONAL.model.first_attention_norm = True
+OPTIONAL.model.sandwich_norm = False  # pre-norm: a second norm, of each block's output before it is added (Gemma 2)
 OPTIONAL.model.qk_norm = False  # a norm of each head's queries and keys, before their rotation (Qwen 3)
 # Norms of RMS without parameters, of each head's queries, keys and values before their rotation ("qkv": DecLLM), and of
 # what each head reads, before the output projection ("qkvo": RedLLM).

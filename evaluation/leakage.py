@@ -80,12 +80,15 @@ def _count_trained(trained: Experiment, workdir: Workdir, experiment: Experiment
     except ConfigError as error:
         return 0, f"its corpus cannot be read here ({error})"
     same_text = workdir.config().get("corpus", {}).get("fingerprint") == corpora.content_digest
-    count = sum(_num_trained(documents, corpora) for documents in scored.heldout_documents.by_corpus)
-    return count, "" if same_text else "its corpus has changed since"
+    return num_trained(scored, corpora), "" if same_text else "its corpus has changed since"
+
+
+def num_trained(scored: Corpora, corpora: Corpora) -> int:
+    """Returns how many held-out documents of `scored` are training text of at least one of `corpora`."""
+    return sum(_num_trained(documents, corpora) for documents in scored.heldout_documents.by_corpus)
 
 
 def _num_trained(documents: Documents, corpora: Corpora) -> int:
-    """Returns how many of `documents` are training text of at least one of `corpora`."""
     found = [
         is_trained_on(documents, corpus.train_documents, corpus.heldout_documents, not_by_chance=_NOT_BY_CHANCE)
         for corpus in corpora.each

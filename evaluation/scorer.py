@@ -99,11 +99,7 @@ class LanguageModel:
     mesh: Mesh
 
     def score(
-        self,
-        examples: Iterable[tuple[int, Example]],
-        *,
-        text_only: bool = False,
-        rows_per_batch: int | None = None,
+        self, examples: Iterable[tuple[int, Example]], *, text_only: bool = False, rows_per_batch: int | None = None
     ) -> Iterator[tuple[int, Example, Scores]]:
         """Yields each of `examples` with its number and its scores; not in order.
 

@@ -232,10 +232,7 @@ class Experiment:
 
 
 def make_experiment(
-    config: ConfigDict | Mapping[str, Any],
-    *,
-    vocab_size: int | None = None,
-    steps: int | None = None,
+    config: ConfigDict | Mapping[str, Any], *, vocab_size: int | None = None, steps: int | None = None
 ) -> Experiment:
     """Checks a config with the fields of configs/base.py and returns its experiment.
 

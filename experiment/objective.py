@@ -175,11 +175,8 @@ class MixtureFields:
 
 
 @dataclasses.dataclass(frozen=True)
-class LinearMixtureFields(MixtureFields):
+class LinearMixtureFields(ScheduleSteps, MixtureFields):
     """MixtureFields of a mixture with objective.schedule="linear"."""
-
-    begin_step: MixtureStep
-    end_step: MixtureStep
 
 
 @dataclasses.dataclass(frozen=True)

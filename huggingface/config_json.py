@@ -10,8 +10,7 @@ _EVERY_CLASS = ("quantization_config", "auto_map", "pruned_heads", "adapters")
 
 # Options that change no logits of the classes here: what every configuration of transformers may contain, releases
 # before 5 included; token ids and options of generation, which these releases write here too; options of heads for
-# other tasks, of initial values and of the order of summation; entries of
-# published folders that no class reads.
+# other tasks, of initial values and of the order of summation; entries of published folders that no class reads.
 _WITHOUT_EFFECT = """
     _name_or_path name_or_path _attn_implementation _attn_implementation_autoset _commit_hash architectures
     attn_implementation chunk_size_feed_forward cross_attention_hidden_size dtype finetuning_task
@@ -30,6 +29,7 @@ _WITHOUT_EFFECT = """
     summary_activation summary_first_dropout summary_last_dropout summary_proj_to_labels summary_type
     summary_use_proj attention_probs_dropout_prob hidden_dropout_prob is_llama_config max_sequence_length
     neftune_noise_alpha transformers.js_config unsloth_fixed unsloth_version
+    cache_implementation _sliding_window_pattern classifier_dropout_rate sliding_window_size
 """
 
 # The kinds of values of options, and the options with a null default whose values are not whole numbers, or that their

@@ -4,9 +4,8 @@ train.evaluate, train.generate, train.export, train.show and train.init_from rea
 the model as the checkpoint of step 0. The model is the folder's; the objective follows from its class: CLM for GPT-2,
 GPT-NeoX, Llama, Mistral and Qwen, MLM for BERT, RoBERTa, ModernBERT and ELECTRA's generator, NSP for BERT with its
 sentence head, span corruption for T5, BART's noise for BART, ELECTRA for a folder that has the folders generator and
-discriminator.
---config=configs/OTHER.py chooses another one, and --config.data.source and so on the corpus of held-out text. Only
-safetensors are read, never a pickled file. See docs/huggingface.md.
+discriminator. --config=configs/OTHER.py chooses another one, and --config.data.source and so on the corpus of held-out
+text. Only safetensors are read, never a pickled file. See docs/huggingface.md.
 """
 
 import contextlib
@@ -39,6 +38,7 @@ _CONFIGS = Path(__file__).parents[1] / "configs"
 _DEFAULT_CONFIGS = {
     "T5ForConditionalGeneration": "span_corruption.py",
     "BartForConditionalGeneration": "bart.py",
+    "T5GemmaForConditionalGeneration": "prefix_lm.py",
     "BertForMaskedLM": "mlm.py",
     "BertForPreTraining": "nsp.py",
     "RobertaForMaskedLM": "mlm.py:roberta",
@@ -50,6 +50,9 @@ _DEFAULT_CONFIGS = {
     "MistralForCausalLM": "clm.py",
     "Qwen2ForCausalLM": "clm.py",
     "Qwen3ForCausalLM": "clm.py",
+    "GemmaForCausalLM": "clm.py",
+    "Gemma2ForCausalLM": "clm.py",
+    "Gemma3ForCausalLM": "clm.py",
 }
 # In the folder of the tokenizer's model.
 _TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -199,7 +202,7 @@ def _check_params(experiment: Experiment, params: Params, where: str) -> None:
             f"{where}: objective.name={experiment.objective_name!r} trains {name} as {here.get(name, 'no parameter')}, "
             f"and the folder has {there.get(name, 'none')}: choose another --config"
         )
-    for name, leaf in ((name, leaf) for name, leaf in zip(there, jax.tree.leaves(params), strict=True)):
+    for name, leaf in zip(there, jax.tree.leaves(params), strict=True):
         if not np.isfinite(leaf).all():
             raise ConfigError(f"{where}: {name} has values that are not finite")
 

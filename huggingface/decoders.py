@@ -1,6 +1,5 @@
 """Decoders of `transformers`: GPT-2, Llama, and Mistral, Qwen 2 and Qwen 3, which differ from Llama in little."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -10,6 +9,7 @@ from contract.errors import ConfigError
 from contract.vocab import Vocab
 from huggingface.config_json import Options
 from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Tensor, holds, linear, norm
+from huggingface.layer_options import rope_fields, rope_options
 from models.config import ModelConfig
 
 
@@ -81,6 +81,7 @@ class GPT2(Family):
         return rows
 
 
+_ATTENTION = {"self_attn": "self_attention"}
 _MLP = {"silu": "gated_silu", "gelu_new": "gated_gelu", "gelu_pytorch_tanh": "gated_gelu"}
 
 
@@ -118,16 +119,18 @@ class Llama(Family):
     dropouts = ("attention_dropout",)
     unused = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
     free = ("rope_scaling_factor", "rope_original_length")
+    norms: ClassVar = {"input_layernorm": "self_attention_norm", "post_attention_layernorm": "mlp_norm"}
+    scale_offset: ClassVar[float] = 0.0  # Tensor.offset of norms
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return {
             "num_kv_heads": options["num_key_value_heads"] or options["num_attention_heads"],
             "head_dim": options["head_dim"] or options.quotient("hidden_size", "num_attention_heads"),
             "dropout_rate": 0.0,
-        } | _rope_fields(options)
+        } | rope_fields(options)
 
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
-        rope = {"rope_theta": model.rope_theta} | _rope_options(model)  # transformers 4 reads the first
+        rope = {"rope_theta": model.rope_theta} | rope_options(model)  # transformers 4 reads the first
         return {"bos_token_id": vocab.decoder_start, "eos_token_id": vocab.eos} | rope
 
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
@@ -135,12 +138,17 @@ class Llama(Family):
         rows = [Tensor("model.embed_tokens.weight", ("transformer/token_embedder/embedding",), copies=copies)]
         if not model.tie_embeddings:
             rows += linear("lm_head", "transformer/logits_dense", bias=False)
-        rows += norm("model.norm", "transformer/decoder/final_norm", bias=False)
-        ours, theirs = "transformer/decoder/layers", "model.layers.{}"
-        rows += norm(f"{theirs}.input_layernorm", f"{ours}/self_attention_norm", bias=False)
-        rows += norm(f"{theirs}.post_attention_layernorm", f"{ours}/mlp_norm", bias=False)
-        for letter, name in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
-            rows += linear(f"{theirs}.self_attn.{letter}_proj", f"{ours}/self_attention/{name}", bias=False)
+        rows += norm("model.norm", "transformer/decoder/final_norm", bias=False, offset=self.scale_offset)
+        return rows + self.layers("model.layers.{}", "transformer/decoder/layers", self.norms, _ATTENTION)
+
+    def layers(self, theirs: str, ours: str, norms: Mapping[str, str], attentions: Mapping[str, str]) -> list[Tensor]:
+        """Returns the rows of the layers of a stack. norms, attentions: name there -> name here."""
+        rows = []
+        for name, path in norms.items():
+            rows += norm(f"{theirs}.{name}", f"{ours}/{path}", bias=False, offset=self.scale_offset)
+        for block, path in attentions.items():
+            for letter, name in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
+                rows += linear(f"{theirs}.{block}.{letter}_proj", f"{ours}/{path}/{name}", bias=False)
         for name, path in (("gate", "wi_0"), ("up", "wi_1"), ("down", "wo")):
             rows += linear(f"{theirs}.mlp.{name}_proj", f"{ours}/mlp/{path}", bias=False)
         return rows
@@ -200,11 +208,16 @@ class Qwen3(Qwen2):
     fields: ClassVar = Llama.fields | {"qk_norm": (True,)}
 
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
-        rows = super().table(model, hf_config)
-        for letter, name in (("q", "query"), ("k", "key")):
-            theirs = f"model.layers.{{}}.self_attn.{letter}_norm"
-            rows += norm(theirs, f"transformer/decoder/layers/self_attention/{name}_norm", bias=False)
-        return rows
+        return super().table(model, hf_config) + query_key_norms(self.scale_offset)
+
+
+def query_key_norms(offset: float) -> list[Tensor]:
+    """Returns the rows of the norms of queries and keys. offset: of their scales."""
+    rows = []
+    for letter, name in (("q", "query"), ("k", "key")):
+        ours = f"transformer/decoder/layers/self_attention/{name}_norm"
+        rows += norm(f"model.layers.{{}}.self_attn.{letter}_norm", ours, bias=False, offset=offset)
+    return rows
 
 
 class GPTNeoX(Family):
@@ -244,10 +257,10 @@ class GPTNeoX(Family):
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         for older, name in (("rotary_emb_base", "rope_theta"), ("rotary_pct", "partial_rotary_factor")):
             options.require(name, None, options[older])  # some releases wrote both
-        return _rope_fields(options, "rotary_emb_base", options["rotary_pct"])
+        return rope_fields(options, "rotary_emb_base", options["rotary_pct"])
 
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
-        rope, part = _rope_options(model), model.partial_rotary_factor
+        rope, part = rope_options(model), model.partial_rotary_factor
         rope = {name: given | {"partial_rotary_factor": part} for name, given in rope.items()}
         older = {"rotary_emb_base": model.rope_theta, "rotary_pct": part}  # transformers 4 reads these
         return {"bos_token_id": vocab.decoder_start, "eos_token_id": vocab.eos} | older | rope
@@ -273,66 +286,3 @@ class GPTNeoX(Family):
             name, transposed = f"{theirs}.attention.query_key_value.{end}", leaf == "kernel"
             rows.append(Tensor(name, paths, transposed=transposed, heads=model.num_heads))
         return rows
-
-
-_LLAMA_3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # of every folder; models.positions.rotation has them
-
-
-def _rope_fields(options: Options, base: str = "rope_theta", part: float | None = None) -> dict[str, Any]:
-    """Returns the fields of rotary embeddings.
-
-    As in transformers 5, the entries are those of rope_scaling, or else of rope_parameters, or else the option `base`
-    and `part`, which is None for a class that rotates all features of a head. Raises ConfigError for positions with
-    another scaling than Llama 3.1's, for a part of the features where the class rotates all, and for a base, a scaling
-    or a part that is not a number in its range.
-    """
-    rope, kind = {}, "default"
-    for name in ("rope_parameters", "rope_scaling"):
-        found = require_rope(name, options[name], "default", "llama3", rotates_all=part is None)
-        rope, kind = (options[name], found) if options[name] else (rope, kind)
-    fields = {
-        "rope_theta": rope_base(rope.get("rope_theta", options[base]), base),
-        "partial_rotary_factor": rope.get("partial_rotary_factor", 1.0 if part is None else part),
-    }
-    if kind == "llama3":
-        factor, length = rope.get("factor"), rope.get("original_max_position_embeddings")
-        has_numbers = type(factor) in (int, float) and type(length) is int
-        if not has_numbers or any(rope.get(name) != value for name, value in _LLAMA_3.items()):
-            needed = "factor, original_max_position_embeddings, low_freq_factor=1.0 and high_freq_factor=4.0"
-            raise ConfigError(f"config.json: the scaling {rope} is not supported: llama3 needs {needed}")
-        fields |= {"rope_scaling_factor": float(factor), "rope_original_length": length}
-    return fields
-
-
-def _rope_options(model: ModelConfig) -> dict[str, dict[str, Any]]:
-    """Returns rope_parameters, which transformers 5 reads, and rope_scaling, which transformers 4 reads, if any."""
-    rope = {"rope_type": "default", "rope_theta": model.rope_theta}
-    if model.rope_scaling_factor == 1:
-        return {"rope_parameters": rope}
-    scaling = {"factor": model.rope_scaling_factor, "original_max_position_embeddings": model.rope_original_length}
-    rope |= {"rope_type": "llama3"} | _LLAMA_3 | scaling
-    return {"rope_scaling": rope, "rope_parameters": rope}
-
-
-def require_rope(name: str, given: Any, *kinds: str, rotates_all: bool = True) -> str:
-    """Returns the rope_type of the option `name`.
-
-    Raises ConfigError if it is not one of `kinds`, for a partial_rotary_factor that is no number, and with
-    `rotates_all` for one that is not 1.
-    """
-    rope = given or {}
-    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else None
-    if kind not in kinds:
-        raise ConfigError(f"config.json: {name}={given} is not supported, only rope_type={' or '.join(kinds)}")
-    part = rope.get("partial_rotary_factor", 1.0)
-    if type(part) not in (int, float) or (rotates_all and part != 1):
-        allowed = "1.0" if rotates_all else "a number"
-        raise ConfigError(f"config.json: partial_rotary_factor={part!r} of {name} is not supported, only {allowed}")
-    return kind
-
-
-def rope_base(theta: Any, name: str) -> float:
-    """Returns the base of the wavelengths, the option `name`. Raises ConfigError if it is not a number above 0."""
-    if type(theta) not in (int, float) or not 0 < theta < math.inf:
-        raise ConfigError(f"config.json: {name}={theta!r} must be a number above 0")
-    return float(theta)

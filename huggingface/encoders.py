@@ -6,11 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from contract.errors import ConfigError
 from contract.vocab import Vocab
 from huggingface.config_json import Options
-from huggingface.decoders import require_rope, rope_base
 from huggingface.family import ACTIVATIONS, ALL_HEADS, Family, Tensor, holds, linear, norm
+from huggingface.layer_options import GLOBAL, LOCAL, global_every, layer_types, theta_of
 from models.config import ModelConfig
 from models.heads import Classifier, DiscriminatorHead
 
@@ -248,7 +247,6 @@ class ElectraPreTraining(Electra):
 
 
 _GATED = {name: f"gated_{mlp}" for name, mlp in ACTIVATIONS.items() if mlp in ("gelu", "exact_gelu", "silu")}
-_GLOBAL, _LOCAL = "full_attention", "sliding_attention"  # entries of layer_types and of rope_parameters
 
 
 class ModernBertMaskedLM(Family):
@@ -299,23 +297,23 @@ class ModernBertMaskedLM(Family):
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         options.require("classifier_activation", options["hidden_activation"])
         return {
-            "global_every": _global_every(options),
+            "global_every": global_every(options, options["global_attn_every_n_layers"], first_layer_global=True),
             "local_distance": options["local_attention"] // 2,
-            "rope_theta": _theta(options, _GLOBAL, "global_rope_theta"),
-            "local_rope_theta": _theta(options, _LOCAL, "local_rope_theta"),
+            "rope_theta": theta_of(options, GLOBAL, "global_rope_theta"),
+            "local_rope_theta": theta_of(options, LOCAL, "local_rope_theta"),
             "initializer": "gpt2",
         }
 
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
-        every, activation = model.global_every, next(name for name, mlp in _GATED.items() if mlp == model.mlp)
-        thetas = {_GLOBAL: model.rope_theta, _LOCAL: model.local_rope_theta}
+        activation = next(name for name, mlp in _GATED.items() if mlp == model.mlp)
+        thetas = {GLOBAL: model.rope_theta, LOCAL: model.local_rope_theta}
         return {
             "classifier_activation": activation,
             "local_attention": 2 * model.local_distance,
-            "layer_types": [_LOCAL if layer % every else _GLOBAL for layer in range(model.num_layers)],
+            "layer_types": layer_types(model),
             "rope_parameters": {name: {"rope_type": "default", "rope_theta": base} for name, base in thetas.items()},
             # Read by transformers 4.
-            "global_attn_every_n_layers": every,
+            "global_attn_every_n_layers": model.global_every,
             "global_rope_theta": model.rope_theta,
             "local_rope_theta": model.local_rope_theta,
             "pad_token_id": vocab.pad,
@@ -349,28 +347,3 @@ class ModernBertMaskedLM(Family):
         if not model.tie_embeddings:
             rows += linear("decoder", "transformer/logits_dense", bias=False)
         return rows
-
-
-def _global_every(options: Options) -> int:
-    """Returns model.global_every. Raises ConfigError for layer_types in another order than every n-th layer global."""
-    types, num_layers = options["layer_types"], options["num_hidden_layers"]
-    if types is None:
-        return options["global_attn_every_n_layers"]
-    is_list = isinstance(types, list) and len(types) == num_layers and types[:1] == [_GLOBAL]
-    every = types.index(_GLOBAL, 1) if is_list and _GLOBAL in types[1:] else num_layers
-    if not is_list or types != [_LOCAL if layer % every else _GLOBAL for layer in range(num_layers)]:
-        raise ConfigError(
-            f"config.json: layer_types={types} is not supported, only one entry for each layer, of which every n-th is "
-            f"{_GLOBAL!r}, from the first on, and the others are {_LOCAL!r}"
-        )
-    return every
-
-
-def _theta(options: Options, kind: str, older: str) -> float:
-    """Returns the base of the wavelengths of the layers of a `kind`, or else the option `older`."""
-    parameters, name = options["rope_parameters"] or {}, "rope_parameters"
-    require_rope("rope_scaling", options["rope_scaling"], "default")
-    if not isinstance(parameters, dict):
-        raise ConfigError(f"config.json: {name}={parameters!r} is not supported, only an entry for each kind of layers")
-    require_rope(f"{name}.{kind}", parameters.get(kind), "default")
-    return rope_base((parameters.get(kind) or {}).get("rope_theta", options[older]), older)

@@ -163,7 +163,7 @@ class Exporter:
         if origin:  # the ids with which texts begin and end are those of the imported folder
             config = {name: value for name, value in config.items() if name not in KEPT_OPTIONS} | origin["options"]
         write_weights(folder, family.to_tensors(params, model, config), self.dtype)
-        write_json(folder / "config.json", config | {"dtype": self.dtype})
+        write_json(folder / "config.json", family.nested(config) | {"dtype": self.dtype})
         auto_class = next(name for end, name in _AUTO_CLASSES.items() if family.architecture.endswith(end))
         if auto_class in ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM"):
             never = [vocab.pad] if vocab.pad != vocab.eos else []  # as generate.sampling.allowed_tokens

@@ -19,6 +19,7 @@ from huggingface.encoders import (
     RobertaMaskedLM,
 )
 from huggingface.family import Family
+from huggingface.gemma import Gemma, Gemma2, Gemma3, T5Gemma
 from learners.classification import ClassificationLearner
 from learners.electra import ElectraLearner
 from learners.learner import Learner
@@ -33,10 +34,14 @@ FAMILIES: dict[str, Family] = {
     for family in (
         T5(),
         Bart(),
+        T5Gemma(),
         Llama(),
         Mistral(),
         Qwen2(),
         Qwen3(),
+        Gemma(),
+        Gemma2(),
+        Gemma3(),
         GPT2(),
         GPTNeoX(),
         RobertaMaskedLM(),

@@ -29,7 +29,7 @@ from models.transformer import init_params
 # Fields of config.model that change only how a model computes, not what it computes.
 MACHINE_FIELDS = {"attention": "xla", "remat": "none", "scan_unroll": 0}
 # Fields of config.model that change only how it is trained.
-_TRAINING_FIELDS = ("parameterization", "base_d_model", "base_num_layers")
+TRAINING_FIELDS = ("parameterization", "base_d_model", "base_num_layers")
 
 # Activations of `transformers`, by name -> model.mlp. "gelu" is the exact one there. A model is written with the first
 # name of its formula.
@@ -50,7 +50,6 @@ _RARE_FIELDS = dict(
     relative_max_distance=128,
     rope_theta=10000.0,
     share_stacks=False,
-    scale_logits=False,
     num_token_types=0,
     initializer="normal",
     dropout_broadcast_positions=False,
@@ -87,6 +86,7 @@ class Tensor:
     copies: tuple[str, ...] = ()  # other names of the same tensor, for modules that share it
     is_repeated: bool = False  # whether a folder has the copies too, and the first name that is there counts
     heads: int = 0  # the outputs are head by head, and each head's those of all paths; 0: path by path
+    offset: float = 0.0  # the parameter is the tensor plus this number
     first_layer: int = 0  # the first layer with the tensor; the parameter of those before is 1, and nothing reads it
 
 
@@ -121,9 +121,9 @@ def linear(name: str, path: str, *, bias: bool, **options) -> list[Tensor]:
     return rows + ([Tensor(f"{name}.bias", (f"{path}/bias",))] if bias else [])
 
 
-def norm(name: str, path: str, *, bias: bool) -> list[Tensor]:
-    """Returns the rows of a norm, `name`.weight and, with `bias`, `name`.bias."""
-    rows = [Tensor(f"{name}.weight", (f"{path}/scale",))]
+def norm(name: str, path: str, *, bias: bool, offset: float = 0.0) -> list[Tensor]:
+    """Returns the rows of a norm, `name`.weight and, with `bias`, `name`.bias. offset: of the scale."""
+    rows = [Tensor(f"{name}.weight", (f"{path}/scale",), offset=offset)]
     return rows + ([Tensor(f"{name}.bias", (f"{path}/bias",))] if bias else [])
 
 
@@ -149,6 +149,13 @@ class Family(abc.ABC):
     free: ClassVar[tuple[str, ...]] = ()  # fields of the model with a default that may have any value
 
     # From a folder
+
+    def flat(self, hf_config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns config.json, or what is already flat, without sections of stacks: the argument of other methods.
+
+        Raises ConfigError for stacks that differ.
+        """
+        return hf_config
 
     def options(self, hf_config: Mapping[str, Any]) -> Options:
         """Returns the options of config.json. Raises ConfigError as Options."""
@@ -219,7 +226,7 @@ class Family(abc.ABC):
     def mismatches(self, model: ModelConfig) -> list[str]:
         """Returns a message for each field of `model` that the class cannot hold."""
         # A field that this class does not name, because it was added since, must have its default.
-        free = (*self.free, *_TRAINING_FIELDS)
+        free = (*self.free, *TRAINING_FIELDS)
         others = {name: (default,) for name, default in _defaults().items() if name not in free}
         equal = {name: (value(model),) for name, value in self.equal.items()}
         found = []
@@ -241,6 +248,10 @@ class Family(abc.ABC):
         config |= {name: getattr(model, field) for field, name in self.names.items()}
         config[option] = next(name for name, mlp in activations.items() if mlp == model.mlp)
         return config | self._huggingface_config(model, vocab)
+
+    def nested(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the contents of config.json: `config` with the sections that `flat` removes."""
+        return dict(config)
 
     def to_tensors(self, params: Params, model: ModelConfig, hf_config: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Returns the tensors of a folder, float32 by name. hf_config: as from `huggingface_config`.
@@ -307,7 +318,7 @@ def to_tensors(params: Params, table: Sequence[Tensor]) -> dict[str, np.ndarray]
         arrays = arrays if stacks_layers(row.paths[0]) else arrays[None]
         for (name, *copies), array in zip(_names(row, len(arrays)), arrays[row.first_layer :], strict=True):
             array = _regrouped(array, len(row.paths), row.heads) if row.heads else array
-            array = array.T if row.transposed else array
+            array = (array.T if row.transposed else array) - np.float32(row.offset)
             array = np.pad(array, ((row.extra_rows, 0), *[(0, 0)] * (array.ndim - 1))) if row.extra_rows else array
             # In C order: safetensors writes an array's memory as it is, so a transposed view would be written wrongly.
             tensors[name] = np.array(array, np.float32, order="C")
@@ -385,6 +396,6 @@ def _parts(
         raise ConfigError(
             f"tensor {present[0]} has shape {list(array.shape)}, and config.json gives a model with {list(wanted)}"
         )
-    array = (array.T if row.transposed else array).astype(np.float32)[row.extra_rows :]
+    array = (array.T if row.transposed else array).astype(np.float32)[row.extra_rows :] + np.float32(row.offset)
     array = _regrouped(array, row.heads, len(shapes)) if row.heads else array
     return np.split(array, np.cumsum([shape[-1] for shape in shapes[:-1]]), axis=-1)

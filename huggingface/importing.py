@@ -138,6 +138,7 @@ def open_model(path: str | os.PathLike, where: str) -> FolderModel:
     folder = open_folder(path, where)
     with errors_naming(where):
         family = family_of_folder_config(folder.config)
+        folder = dataclasses.replace(folder, config=family.flat(folder.config))
         model = family.model(folder.config, folder.tensors, "float32")
         fields = family.model_fields(folder.config, folder.tensors)
         _check_ids(folder.config, family.defaults, model.vocab_size)
@@ -157,7 +158,7 @@ def _check_ids(hf_config: Mapping[str, Any], defaults: Mapping[str, Any], num_id
         for id_ in value if isinstance(value, list) else [value]:
             is_id = type(id_) is int and (0 <= id_ < num_ids or id_ in defaults.values())
             if id_ is not None and not is_id:
-                raise ConfigError(f"config.json: {name}={value!r} is no id of the {num_ids} rows of the token table")
+                raise ConfigError(f"config.json: {name}={value!r} must be an id of the token table's {num_ids} rows")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

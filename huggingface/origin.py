@@ -13,6 +13,7 @@ from contract.errors import ConfigError
 from contract.vocab import DECODER_STARTS
 from data.tokenizers.tokenizer import Tokenizer
 from experiment.experiment import Experiment
+from huggingface.family import MACHINE_FIELDS, TRAINING_FIELDS
 from huggingface.folder import is_huggingface_folder
 from huggingface.importing import open_model, vocabulary_fields
 from huggingface.vocabulary import VOCABULARY
@@ -23,14 +24,12 @@ from workdir.run_config import flatten, missing_sections
 from workdir.workdir import Workdir
 
 # Fields of config.model that a run chooses for itself: they are of its machine and of its training.
-_OF_THE_RUN = (
-    *("attention", "remat", "scan_unroll", "dropout_rate", "dropout_broadcast_positions"),
-    *("parameterization", "base_d_model", "base_num_layers"),
-)
+_OF_THE_RUN = (*MACHINE_FIELDS, *TRAINING_FIELDS, "dropout_rate", "dropout_broadcast_positions")
 # Fields of config.model that may differ from the model's, because train/conversions.py has a rule for them, or because
 # new arrays alone have them.
 CONVERTIBLE = (
-    *("architecture", "merged_attention", "continuous_positions", "num_layers", "max_length"),
+    *("architecture", "merged_attention", "continuous_positions", "share_embeddings", "num_layers"),
+    "max_length",
     *("vocab_size", "d_model", "num_heads", "num_kv_heads", "d_ff", "embedding_size"),
     *("rope_theta", "local_rope_theta", "rope_scaling_factor", "rope_original_length"),
     *("initializer", "initializer_range"),

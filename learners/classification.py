@@ -6,7 +6,7 @@ import jax
 from jax import Array
 
 from learners.learner import Batch, Learner, Sums, mean
-from models.flops import hidden_flops, pooled_flops
+from models.flops import hidden_flops, pooled_flops, stack_flops
 from models.heads import Classifier, mean_state, state_at
 from models.layers import split_key
 from models.parameters import Params, bind_module, init_module
@@ -67,10 +67,10 @@ class ClassificationLearner(Learner):
         return state_at(hidden_BxLxD, batch[f"{target_side(batch)}_loss_weights"].argmax(axis=1))
 
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
-        model = self.model
-        if self.objective.pooling == "mean" and model.has_encoder:  # the decoder of an encoder-decoder does not run
-            model = dataclasses.replace(model, architecture="encoder_only")
-        hidden = hidden_flops(model, inputs_length, targets_length)
+        if self.objective.pooling == "mean" and self.model.has_encoder:  # no decoder runs
+            hidden = stack_flops(self.model, inputs_length)
+        else:
+            hidden = hidden_flops(self.model, inputs_length, targets_length)
         return hidden + pooled_flops(self.model, self.objective.num_classes)
 
     def language_model(self, params: Params) -> None:

@@ -77,11 +77,7 @@ class ContrastiveLearner(Learner):
         first_BxD, second_BxD = self._encodings(params, batch, encodings_key)
         rows = scored_rows(batch)
         contrastive = info_nce(
-            first_BxD,
-            second_BxD,
-            temperature=self.objective.temperature,
-            rows=rows,
-            num_groups=self.setup.num_groups,
+            first_BxD, second_BxD, temperature=self.objective.temperature, rows=rows, num_groups=self.setup.num_groups
         )
         has_pairs = rows.weights_B.sum() > 1
         loss = contrastive.loss_sum / weights["texts"]

@@ -228,23 +228,19 @@ class Attention(nnx.Module):
 
     def queries(self, x_BxQxD: Array, rotation: Rotation | None) -> Array:
         """Returns queries [B, H, Q, K] in the compute dtype. rotation: of rotary positions; None: no rotation."""
-        query = self._project(x_BxQxD, "query")[0]
-        return query if rotation is None else rotate(query, rotation)
+        return self._project(x_BxQxD, rotation, "query")[0]
 
     def keys_values(self, x_BxSxD: Array, rotation: Rotation | None) -> KeysValues:
         """Returns keys and values, each [B, G, S, K] in the compute dtype. rotation: as for `queries`."""
-        key, value = self._project(x_BxSxD, "key", "value")
-        return KeysValues(key if rotation is None else rotate(key, rotation), value)
+        return KeysValues(*self._project(x_BxSxD, rotation, "key", "value"))
 
     def queries_keys_values(self, x_BxLxD: Array, rotation: Rotation | None) -> tuple[Array, KeysValues]:
         """Returns queries, keys and values of the same states, for self-attention.
 
         rotation: angles of rotary position embeddings, applied to queries and keys; None: no rotation.
         """
-        query, key, value = self._project(x_BxLxD, "query", "key", "value")
-        if rotation is not None:
-            query, key = rotate(query, rotation), rotate(key, rotation)
-        return query, KeysValues(key, value)
+        query, *keys_values = self._project(x_BxLxD, rotation, "query", "key", "value")
+        return query, KeysValues(*keys_values)
 
     def __call__(
         self,
@@ -266,19 +262,21 @@ class Attention(nnx.Module):
         y = self.out(output_BxHxQxK.swapaxes(1, 2).reshape(B * Q, H * K))
         return model_dropout(self.config, y.reshape(B, Q, -1), output_key)
 
-    def _project(self, x_BxLxD: Array, *names: str) -> list[Array]:
-        """Returns each projection of x, [B, heads, L, K], after the norms of model.qk_norm and model.head_norms."""
+    def _project(self, x_BxLxD: Array, rotation: Rotation | None, *names: str) -> list[Array]:
+        """Returns each projection of x, [B, heads, L, K]: normed and rotated, as the model does it."""
         B, L, D = x_BxLxD.shape
         outputs = linear_maps(x_BxLxD.reshape(B * L, D), *(getattr(self, name) for name in names))
         heads = [y.reshape(B, L, -1, self.config.head_dim).swapaxes(1, 2) for y in outputs]
-        norms = self._norms() if self.config.qk_norm or self.config.head_norms != "none" else {}
-        return [norms[name](x) if name in norms else x for name, x in zip(names, heads, strict=True)]
+        return [self._placed(x, name, rotation) for name, x in zip(names, heads, strict=True)]
 
-    def _norms(self) -> dict[str, Callable[[Array], Array]]:
-        """Returns name of a projection -> its norm, of model.qk_norm or model.head_norms."""
-        if self.config.qk_norm:
-            return {"query": self.query_norm, "key": self.key_norm}
-        return dict.fromkeys(("query", "key", "value"), self._normed)
+    def _placed(self, x_BxHxLxK: Array, name: str, rotation: Rotation | None) -> Array:
+        """Returns the projection `name` after its norm, of model.qk_norm or model.head_norms; values do not rotate."""
+        is_value, x = name == "value", x_BxHxLxK
+        if self.config.qk_norm and not is_value:
+            x = getattr(self, f"{name}_norm")(x)
+        elif self.config.head_norms != "none":
+            x = self._normed(x)
+        return x if is_value or rotation is None else rotate(x, rotation)
 
     def _normed(self, x: Array) -> Array:
         """Returns x, [B, heads, L, K], after a norm without parameters."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,13 +52,17 @@ class ModelConfig:
     target_positions: bool = False  # whether each position also has the position of its target (sigma-GPT)
     merged_attention: bool = False  # the decoder's self-attention also reads the encoder: no cross-attention
     continuous_positions: bool = False  # the decoder's positions follow the encoder's; cross-attention is rotary
+    share_embeddings: bool = True  # one token table for encoder and decoder
+    scale_embeddings: bool = False
     global_every: Annotated[int, "[1, 10000]"] = 1
+    first_layer_global: bool = True
     local_distance: Annotated[int, "[0, 2**24]"] = 64
     local_rope_theta: Annotated[float, "(0, 1e30]"] = 10000.0
     partial_rotary_factor: Annotated[float, "(0, 1]"] = 1.0
     rope_scaling_factor: Annotated[float, "[1, 2**20]"] = 1.0
     rope_original_length: Annotated[int, "[1, 2**24]"] = 8192
     first_attention_norm: bool = True
+    sandwich_norm: bool = False
     qk_norm: bool = False
     head_norms: Literal["none", "qkv", "qkvo"] = "none"
     qkv_bias: bool = False
@@ -107,6 +111,10 @@ class ModelConfig:
         """Features of a head that rotary positions rotate, the first ones."""
         return int(self.head_dim * self.partial_rotary_factor)
 
+    def is_global(self, layer: Any) -> Any:
+        """Returns whether `layer`, a number from 0 on or an array of numbers, attends to the whole text."""
+        return (layer + (0 if self.first_layer_global else 1)) % self.global_every == 0
+
     @property
     def embedding_width(self) -> int:
         """Columns of the embedding tables: model.embedding_size, or model.d_model if embedding_size is 0."""
@@ -142,7 +150,8 @@ def _check_combinations(config: ModelConfig) -> None:
             "model.tie_embeddings=True this needs model.prediction_head='bert', which projects states to the table's "
             "width"
         )
-    if config.layers_differ or config.logits_bias or config.parallel_residual or config.head_norms != "none":
+    has_more_norms = config.sandwich_norm or config.head_norms != "none"
+    if config.layers_differ or config.logits_bias or config.parallel_residual or has_more_norms:
         _check_layers(config)
     if config.parameterization == "complete_p":
         _check_complete_p(config)
@@ -154,10 +163,11 @@ def _check_stacks(config: ModelConfig) -> None:
     """Raises ValueError for fields that need an encoder, two stacks, or a kind of positions."""
     if config.target_positions and config.positions not in ("learned", "rope"):
         raise ValueError(f"model.positions={config.positions!r} must be 'learned' or 'rope' for target_positions=True")
-    for field in ("share_stacks", "merged_attention", "continuous_positions"):
-        if getattr(config, field) and config.architecture != "encoder_decoder":
+    pairs = dict(share_stacks=True, merged_attention=True, continuous_positions=True, share_embeddings=False)
+    for field, value in pairs.items():
+        if getattr(config, field) == value and config.architecture != "encoder_decoder":
             raise ValueError(
-                f"model.{field}=True needs model.architecture='encoder_decoder', not {config.architecture!r}"
+                f"model.{field}={value} needs model.architecture='encoder_decoder', not {config.architecture!r}"
             )
     if config.continuous_positions and (config.positions != "rope" or config.global_every > 1):
         raise ValueError(
@@ -179,7 +189,7 @@ def _check_rope(config: ModelConfig) -> None:
 
 
 def _check_layers(config: ModelConfig) -> None:
-    """Raises ValueError for fields of layers of ModernBERT, GPT-NeoX and RedLLM that contradict others."""
+    """Raises ValueError for fields of layers of ModernBERT, GPT-NeoX, RedLLM and Gemma that contradict others."""
     has_cross_attention = config.architecture == "encoder_decoder" and not config.merged_attention
     if config.parallel_residual and (has_cross_attention or config.norm_position == "post"):
         raise ValueError(
@@ -200,6 +210,11 @@ def _check_layers(config: ModelConfig) -> None:
             f"model.first_attention_norm=False needs model.norm_position='pre', not {config.norm_position!r}: only a "
             "pre-norm layer has a norm before its attention"
         )
+    if config.sandwich_norm and config.norm_position != "pre":
+        raise ValueError(
+            f"model.sandwich_norm=True needs model.norm_position='pre', not {config.norm_position!r}: a post-norm layer "
+            "has a norm after each block already"
+        )
     if config.logits_bias and config.prediction_head != "bert":
         raise ValueError(
             f"model.logits_bias=True needs model.prediction_head='bert', not {config.prediction_head!r}: the bias is "
@@ -210,6 +225,7 @@ def _check_layers(config: ModelConfig) -> None:
 def _check_complete_p(config: ModelConfig) -> None:
     """Raises ValueError for a model to which the rules of models/complete_p.py do not apply."""
     needed = dict(initializer="t5", norm_position="pre", tie_embeddings=False, share_stacks=False)
+    needed |= dict(sandwich_norm=False, scale_embeddings=False)
     for field, value in needed.items():
         if getattr(config, field) != value:
             found = getattr(config, field)

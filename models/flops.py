@@ -22,18 +22,20 @@ def hidden_flops(model: ModelConfig, inputs_length: int, targets_length: int) ->
     inputs_length: positions of the encoder, or of the only stack. targets_length: decoder positions of an
     encoder-decoder; ignored for other architectures.
     """
-    lengths = [inputs_length]
-    total = 0
+    total = stack_flops(model, inputs_length)
     if model.architecture == "encoder_decoder":
-        lengths.append(targets_length)
-        total += model.num_layers * _attention_flops(model, targets_length, inputs_length)
+        cross_attention = _attention_flops(model, targets_length, inputs_length)
         if model.merged_attention:  # the queries and the output projection are those of self-attention
-            total -= model.num_layers * 2 * dense_flops(targets_length, model.d_model, model.num_heads * model.head_dim)
-    for length in lengths:
-        total += model.num_layers * layer_flops(model, length)
-        if model.embedding_width != model.d_model:
-            total += dense_flops(length, model.embedding_width, model.d_model)
+            cross_attention -= 2 * dense_flops(targets_length, model.d_model, model.num_heads * model.head_dim)
+        total += stack_flops(model, targets_length) + model.num_layers * cross_attention
     return total
+
+
+def stack_flops(model: ModelConfig, length: int) -> int:
+    """Returns the FLOPs of a stack without cross-attention, embeddings' projection included, at `length` positions."""
+    is_factorized = model.embedding_width != model.d_model
+    projection = dense_flops(length, model.embedding_width, model.d_model) if is_factorized else 0
+    return model.num_layers * layer_flops(model, length) + projection
 
 
 def layer_flops(model: ModelConfig, length: int) -> int:

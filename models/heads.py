@@ -10,7 +10,7 @@ from jax import Array
 
 from models import initializers
 from models.config import ModelConfig
-from models.layers import Linear, activation, dropout, recomputed
+from models.layers import Linear, activation, dropout, output_layer, recomputed
 
 
 class Pooler(nnx.Module):
@@ -32,14 +32,7 @@ class Classifier(nnx.Module):
     def __init__(self, config: ModelConfig, num_classes: int, *, rngs: nnx.Rngs):
         self.config = config
         self.pooler = Pooler(config, rngs=rngs)
-        self.classes_dense = nnx.Linear(
-            config.d_model,
-            num_classes,
-            dtype=config.dtype,
-            preferred_element_type="float32",
-            kernel_init=initializers.output_table(config),
-            rngs=rngs,
-        )
+        self.classes_dense = output_layer(config, config.d_model, num_classes, rngs=rngs)
 
     def __call__(self, state_BxD: Array, *, dropout_key: Array | None = None) -> Array:
         """Maps [B, D] to logits, float32 [B, classes]. No dropout if `dropout_key` is None."""
@@ -69,15 +62,7 @@ class DiscriminatorHead(nnx.Module):
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         self.activation = activation(config)
         self.dense = Linear(config, config.d_model, config.d_model, initializers.matrix(config), rngs=rngs)
-        self.logits = nnx.Linear(
-            config.d_model,
-            1,
-            use_bias=config.use_bias,
-            dtype=config.dtype,
-            preferred_element_type="float32",
-            kernel_init=initializers.output_table(config),
-            rngs=rngs,
-        )
+        self.logits = output_layer(config, config.d_model, 1, use_bias=config.use_bias, rngs=rngs)
 
     def __call__(self, hidden_BxLxD: Array) -> Array:
         """Maps [B, L, D] to float32 [B, L]."""

@@ -26,11 +26,7 @@ from models.placement import placement, target_platform
 
 # The kernels of each platform; "auto" chooses the first that can run.
 _FUSED_KERNELS = {"cuda": ("cudnn",), "hopper": ("cudnn",), "tpu": ("splash", "flash")}
-_DTYPES = {
-    "cudnn": ("bfloat16", "float16"),
-    "splash": ("bfloat16", "float32"),
-    "flash": ("bfloat16", "float32"),
-}
+_DTYPES = {"cudnn": ("bfloat16", "float16"), "splash": ("bfloat16", "float32"), "flash": ("bfloat16", "float32")}
 
 
 def choose_attention(

@@ -200,6 +200,14 @@ class Linear(nnx.Module):
         return affine(x.astype(self.dtype), self.kernel[...], None if self.bias is None else self.bias[...])
 
 
+def output_layer(config: ModelConfig, inputs: int, outputs: int, **options: Any) -> nnx.Linear:
+    """Returns a linear map to float32 logits: of tokens, of classes or of replaced tokens. options: of nnx.Linear."""
+    init = initializers.output_table(config)
+    return nnx.Linear(
+        inputs, outputs, kernel_init=init, dtype=config.dtype, preferred_element_type="float32", **options
+    )
+
+
 def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
     """Returns `function` with intermediate results recomputed in the backward pass; only its arguments are saved.
 

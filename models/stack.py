@@ -41,7 +41,7 @@ class AttentionContext(NamedTuple):
         """Returns the context of layer `number` of a stack, int32 [], where `config.layers_differ`."""
         context, local = self, self.local
         if local is not None:
-            is_global = number % config.global_every == 0
+            is_global = config.is_global(number)
             context = context._replace(
                 attention_fn=functools.partial(self.attention_fn, near_Bx1xQxS=local.near_Bx1xQxS | is_global),
                 rotation=jax.tree.map(functools.partial(jnp.where, is_global), self.rotation, local.rotation),
@@ -52,7 +52,8 @@ class AttentionContext(NamedTuple):
 class Layer(nnx.Module):
     """Self-attention, cross-attention if any, and feed-forward block, each with a norm and a residual connection.
 
-    With model.parallel_residual both blocks read the layer's input, each after its own norm, as in GPT-NeoX.
+    With model.parallel_residual both blocks read the layer's input, each after its own norm, as in GPT-NeoX. With
+    model.sandwich_norm each block's output has a norm too, before it is added, as in Gemma 2.
 
     With model.merged_attention, a decoder's layer has no cross-attention. Its self-attention then has the keys and
     values of the encoder's states after those of the row, by the same projections and in one softmax, as in T5Gemma 2
@@ -69,6 +70,11 @@ class Layer(nnx.Module):
             self.cross_attention = Attention(config, rngs=rngs)
         self.mlp_norm = Norm(config, rngs=rngs)
         self.mlp = MLP(config, rngs=rngs)
+        if config.sandwich_norm:
+            self.self_attention_post_norm = Norm(config, rngs=rngs)
+            if cross_attention:
+                self.cross_attention_post_norm = Norm(config, rngs=rngs)
+            self.mlp_post_norm = Norm(config, rngs=rngs)
 
     def __call__(
         self,
@@ -95,18 +101,18 @@ class Layer(nnx.Module):
         if self.config.merged_attention and cross is not None:
             keys_values = KeysValues(*(jnp.concatenate(x, axis=2) for x in zip(keys_values, cross, strict=True)))
         y = self.self_attention(query, keys_values, attention_fn=context.attention_fn, dropout_key=self_key)
-        x = self._add_residual(self.self_attention_norm, x_BxLxD, y)
+        x = self._add_residual("self_attention", x_BxLxD, y)
 
         if context.cross_attention_fn is not None:
             assert cross is not None, "the encoder's keys and values are missing"
             angles = context.rotation if self.config.continuous_positions else None
             query = self.cross_attention.queries(self._pre_norm(self.cross_attention_norm, x), angles)
             y = self.cross_attention(query, cross, attention_fn=context.cross_attention_fn, dropout_key=cross_key)
-            x = self._add_residual(self.cross_attention_norm, x, y)
+            x = self._add_residual("cross_attention", x, y)
 
         inputs = x_BxLxD if self.config.parallel_residual else x
         y = self.mlp(self._pre_norm(self.mlp_norm, inputs), dropout_key=mlp_key)
-        return constrain_activations(self._add_residual(self.mlp_norm, x, y)), cached
+        return constrain_activations(self._add_residual("mlp", x, y)), cached
 
     def encoder_keys_values(self, encoded_BxExD: Array, rotation: Rotation | None) -> KeysValues:
         """Returns keys and values of the encoder's states, each [B, G, E, K]."""
@@ -117,9 +123,11 @@ class Layer(nnx.Module):
         """Returns the input of a block: normed in pre-norm models."""
         return norm(x) if self.config.norm_position == "pre" else x
 
-    def _add_residual(self, norm: Norm, x: Array, y: Array) -> Array:
+    def _add_residual(self, block: str, x: Array, y: Array) -> Array:
         """Returns the sum of a block's input x and output y: normed in post-norm models."""
-        return x + y if self.config.norm_position == "pre" else norm(x + y)
+        if self.config.norm_position == "post":
+            return getattr(self, f"{block}_norm")(x + y)
+        return x + (getattr(self, f"{block}_post_norm")(y) if self.config.sandwich_norm else y)
 
 
 def _update_cache(cached: KeysValues, new: KeysValues, index: Array | int) -> KeysValues:

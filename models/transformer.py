@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
-from models import initializers
+from models import initializers, layers
 from models.config import ModelConfig
 from models.layers import Embedding, Linear, Norm, PredictionHead, logits_product, model_dropout, softcap, split_key
 from models.parameters import Params, bind_module, init_module
@@ -26,6 +26,8 @@ Batch = Mapping[str, Array]  # see contract/batch.py
 class Transformer(nnx.Module):
     """An encoder-decoder, decoder-only or encoder-only model (`config.architecture`). Stacks share the token table.
 
+    Without `config.share_embeddings` the encoder has a token table of its own, `encoder_token_embedder`.
+
     With `config.embeds_per_stack`, the encoder and the decoder have their own table of learned positions and their own
     embedding norm, whose names begin with the stack's: `decoder_position_embedder`.
     """
@@ -33,6 +35,8 @@ class Transformer(nnx.Module):
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         self.config = config
         self.token_embedder = Embedding(config, config.vocab_size, rngs=rngs)
+        if not config.share_embeddings:
+            self.encoder_token_embedder = Embedding(config, config.vocab_size, rngs=rngs)
         for prefix in ("encoder_", "decoder_") if config.embeds_per_stack else ("",):
             if config.positions == "learned":
                 setattr(self, f"{prefix}position_embedder", Embedding(config, config.max_length, rngs=rngs))
@@ -58,15 +62,8 @@ class Transformer(nnx.Module):
         if config.predicts_tokens and config.prediction_head == "bert":
             self.prediction_head = PredictionHead(config, rngs=rngs)
         if config.predicts_tokens and not config.tie_embeddings:
-            self.logits_dense = nnx.Linear(
-                config.embedding_width if config.prediction_head == "bert" else config.d_model,
-                config.vocab_size,
-                use_bias=False,
-                dtype=config.dtype,
-                preferred_element_type="float32",
-                kernel_init=initializers.output_table(config),
-                rngs=rngs,
-            )
+            width = config.embedding_width if config.prediction_head == "bert" else config.d_model
+            self.logits_dense = layers.output_layer(config, width, config.vocab_size, use_bias=False, rngs=rngs)
 
     def __call__(self, batch: Batch, *, dropout_key: Array | None = None) -> Array:
         """Returns logits, float32 [B, L, V], at the decoder's positions, or at the encoder's if there is no decoder.
@@ -143,7 +140,10 @@ class Transformer(nnx.Module):
         None: `positions`. stack: the stack that reads the result. Raises ValueError if rows are longer than the table
         of learned positions.
         """
-        config, x_BxLxD = self.config, self.token_embedder(tokens_BxL)
+        config, has_own = self.config, stack == "encoder" and not self.config.share_embeddings
+        x_BxLxD = (self.encoder_token_embedder if has_own else self.token_embedder)(tokens_BxL)
+        if config.scale_embeddings:
+            x_BxLxD *= config.embedding_width**0.5
         prefix = f"{stack}_" if config.embeds_per_stack else ""
         if config.positions == "learned":
             x_BxLxD += self._embed_positions(positions_BxL, prefix)

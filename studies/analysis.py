@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -18,10 +17,8 @@ from studies.statistics import (
     compare_shares,
     summarize,
 )
-from studies.study import SCORED_BY, Published, Study, Variant
+from studies.study import Published, Study, scored_otherwise
 
-# Overrides by which a loss weighs the corpora.
-_RATES = re.compile(r"data\.(sources\..*\.weight|rates.*|mix_by)")
 _DOCUMENTS = 1.96  # standard errors of an interval over documents, of which there are many
 _AS = ", as "  # between the name of a floor and the first of the variants that have it
 NO_PRETRAINING = "no pre-training"  # the floor of Results.scratch
@@ -37,7 +34,7 @@ class Measured:
     Attributes:
       fields: of the study's measure.
       baseline: with which the others are compared. has_own_baseline: the study's baseline is not measured.
-      is_own: each run is scored on its own objective and the objectives differ, so that variants do not compare.
+      is_own: variants are scored on other objectives, text or tokens, and do not compare.
       variants: of the study; those that are not in `values` are not measured (`only`).
       values: variant -> seed -> value, finite ones alone.
       counts: of a success rate: variant -> (runs that succeed, runs). A run without a value has failed. {} otherwise.
@@ -221,7 +218,7 @@ def _floors(results: Results, name: str) -> list[Floor]:
             floors[NO_PRETRAINING] = of_seeds
         for floor, value in floors.items():
             of_floor = found.setdefault(floor, [])
-            variants = next((variants for other, variants in of_floor if other == value), None)
+            variants = next((variants for other, variants in of_floor if _is_same(other, value)), None)
             if variants is None:
                 of_floor.append((value, variants := []))
             variants.append(variant)
@@ -233,52 +230,58 @@ def _floors(results: Results, name: str) -> list[Floor]:
     return sorted(named, key=lambda one: summarize_floor(one[1]).mean or 0.0, reverse=fields["better"] == "lower")
 
 
+def _is_same(one: float | Values, other: float | Values) -> bool:
+    """Returns whether two floors are of one text and model: equal up to the rounding of their sums."""
+    if isinstance(one, Mapping) or isinstance(other, Mapping):
+        return one == other
+    return math.isclose(one, other, rel_tol=1e-9)
+
+
 def summarize_floor(value: float | Values) -> Summary:
     """Returns the mean of a floor, with its interval where the floor is of runs; a number has no seeds."""
     return Summary(0, value) if isinstance(value, int | float) else summarize(value)
 
 
-def _is_of_runs(study: Study, measure: str) -> bool:
-    fields, variants = study.measures[measure], study.measured(measure)
-    if fields["kind"] != "heldout":
-        return False
-    if fields["config"]:  # scores each run with the run's own tokenizer
-        return _differ(study, variants, re.compile(r"data\.tokenizer"))
-    return objectives_differ(study, variants) or ("/" not in fields["metric"] and _differ(study, variants, _RATES))
-
-
 def _is_own(results: Results, measure: str) -> bool:
-    """Returns whether each run is scored on its own objective and the objectives of the measured variants differ.
+    """Returns whether a measure scores other text or tokens of the measured variants, which then do not compare.
 
-    Bits per byte compare for any objective, so False for these where they are of the same text. Rows of another length
-    or another number of windows are another sample of the held-out text, and so is the part of it that a tokenizer
-    covers. A floor is a fixed model of the same text, so all variants must have the same.
+    It may if the variants have different configs or presets and their own losses are measured, or different values of
+    the fields of `scored_otherwise`. Bits per byte compare for any objective, and what is scored in equal parts for any
+    tokenizer, so False for these where they are of the same text. Rows of another length or another number of windows
+    are another sample of the held-out text, and so is the part of it that a tokenizer covers. A floor is a fixed model
+    of the same text, so all variants must have the same.
     """
-    study, floors = results.study, _floors(results, measure)
-    measured = {run.variant for run in results.outcomes if measure in run.values} & {*study.measured(measure)}
-    same = bool(floors) and all(measured <= set(variants) for _, _, variants in floors)
-    return _is_of_runs(study, measure) and not (same and study.measures[measure]["metric"] == "bits_per_byte")
+    study, fields = results.study, results.study.measures[measure]
+    variants = study.measured(measure)
+    is_heldout = fields["kind"] == "heldout"
+    differ = is_heldout and not fields["config"] and len({study.config_of(variant) for variant in variants}) > 1
+    if not differ and not scored_otherwise(fields, _configs(results, variants)):
+        return False
+    floors = [one for one in _floors(results, measure) if not one[0].startswith(NO_PRETRAINING)]
+    measured = {run.variant for run in results.outcomes if measure in run.values} & {*variants}
+    same = bool(floors) and all(measured <= set(names) for _, _, names in floors)
+    return not (same and (not is_heldout or fields["metric"] == "bits_per_byte"))
 
 
-def objectives_differ(study: Study, variants: Iterable[str]) -> bool:
+def objectives_differ(results: Results, variants: Iterable[str]) -> bool:
     """Returns whether the own losses of `variants` are over different tokens, or may be.
 
-    They may be if the variants have different configs or presets, or different overrides of fields that change the
-    loss or its tokens. Two configs that set such fields to the same values count as different.
+    They may be if the variants have different configs or presets, or different values of fields that change the loss or
+    its tokens. Two configs that set such fields to the same values count as different.
     """
-
     variants = list(variants)
-    return len({study.config_of(variant) for variant in variants}) > 1 or _differ(study, variants, SCORED_BY)
+    if len({results.study.config_of(variant) for variant in variants}) > 1:
+        return True
+    return bool(scored_otherwise({"kind": "heldout", "metric": "loss"}, _configs(results, variants)))
 
 
-def _differ(study: Study, variants: Iterable[str], fields: re.Pattern) -> bool:
-    """Returns whether `variants` have different overrides of `fields`."""
-
-    def chosen(variant: Variant) -> str:
-        overrides = study.overrides | variant.overrides | variant.sweep
-        return repr(sorted((field, repr(value)) for field, value in overrides.items() if fields.match(field)))
-
-    return len({chosen(study.variants[name]) for name in variants}) > 1
+def _configs(results: Results, variants: Iterable[str]) -> list[Mapping[str, Any]]:
+    """Returns the flat config of the runs of each of `variants`; where it is not known, its overrides."""
+    study = results.study
+    return [
+        study.overrides | study.variants[name].overrides | study.variants[name].sweep | results.configs.get(name, {})
+        for name in variants
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -134,6 +134,7 @@ def _plan(there: StudyFile, folder: StudyFolder, remedy: str) -> Plan:
             sweep={field: tuple(values) for field, values in runs["sweep"].items()},
             heldout_digest=digests.get(False, ""),
             validation_digest=digests.get(True, ""),
+            tokenizer=there.tokenizers.get(name, ""),
         )
         for name, runs in {name: there.runs[name] for name in there.study.variants}.items()
     }

@@ -25,6 +25,8 @@ from studies.plan import VALIDATION, Job, Plan, PlannedRun, VariantPlan, sweep_j
 from studies.results import Curve, Outcome, StudyFolder, digest_of, source_files
 from train.loop import train_and_evaluate
 from train.recorder import DivergedError
+from workdir.run_config import flatten, may_change
+from workdir.workdir import Workdir
 
 # Added to the seed of the run after a start, which then reads the text in another order; the seed of a sweep's runs.
 _AFTER_START_SEED, _SWEEP_SEED = 1000, 2000
@@ -198,7 +200,8 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
             f"{trained.workdir} held out text with the digest {heldout}, and the study's has "
             f"{plan.heldout_digest_of(job)}: restore the corpus, or delete the run to train it again"
         )
-    for name, (run, _) in stages.items():
+    for name, (run, fields) in stages.items():
+        _check_config(folder.workdir(name), fields)
         if folder.workdir(name).config()["corpus"]["fingerprint"] != run.text_digest:
             raise ConfigError(
                 f"{folder.workdir(name)} was trained on other text than the study's: restore the corpus, or delete the "
@@ -226,6 +229,21 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     )
     folder.write(job, outcome)
     return True
+
+
+def _check_config(workdir: Workdir, fields: Mapping[str, Any]) -> None:
+    """Raises ConfigError unless a finished run has the config `fields`, as one that another command continued has not.
+
+    The folder of a study, and so of a start, may have another name since.
+    """
+    there, planned = flatten(workdir.config()), flatten(fields)
+    for field, value in planned.items():
+        is_fixed = not may_change(field) or (field == "train.steps" and not planned["train.epochs"])
+        if is_fixed and field != "train.init_from" and there.get(field) != value:
+            raise ConfigError(
+                f"{workdir} was trained with another config than the study's ({field} is {there.get(field)} there and "
+                f"{value} here): delete the run to train it again"
+            )
 
 
 def _training(variant: VariantPlan, trained: Trained) -> dict[str, Any]:

@@ -164,6 +164,10 @@ class Measure(abc.ABC):
     def check(self, experiment: Experiment) -> None:  # noqa: B027  most runs have every measure
         """Raises ConfigError if a run of `experiment` cannot be measured."""
 
+    def scored(self, experiment: Experiment) -> Experiment:
+        """Returns the experiment that scores a run of `experiment`, whose corpora have the text."""
+        return experiment
+
     @abc.abstractmethod
     def measure(self, name: str, trained: Trained) -> RunValue:
         """Returns what the measure, named `name`, says about a run."""
@@ -191,8 +195,10 @@ class HeldoutMetric(Measure):
     kind: ClassVar = "heldout"
 
     def check(self, experiment):
-        scored = _scored_under(self.config, self.overrides, experiment) if self.config else experiment
-        _check_heldout_metric(scored, self.metric)
+        _check_heldout_metric(self.scored(experiment), self.metric)
+
+    def scored(self, experiment):
+        return _scored_under(self.config, self.overrides, experiment) if self.config else experiment
 
     def command(self, workdir, trained=None):
         return _evaluate(workdir, self.config, self.overrides, {}, trained) if self.config else ""
@@ -233,10 +239,11 @@ class ProbeMetric(Measure):
     def _probe(self):
         return make_probe(self.probe, self.fields)
 
+    def scored(self, experiment):
+        return _scored_under(self.config, self.overrides, experiment) if self.config else experiment
+
     def check(self, experiment):
-        if self.config:
-            experiment = _scored_under(self.config, self.overrides, experiment)
-        probe = self._probe()
+        experiment, probe = self.scored(experiment), self._probe()
         check_probe(probe, experiment)
         *fields, leaf = self.metric.split(".")
         known, example = None, "bits_per_byte"
@@ -378,7 +385,10 @@ def _measured(line: Mapping[str, Any], metric: str, name: str, floors: Mapping[s
     if value is not None and not isinstance(value, int | float):
         raise ConfigError(f"measure {name}: metric={metric!r} is not a number: {value!r}")
     if floors is None:
-        factors = [factor for unit, factor in _UNITS_OF_FLOORS.items() if leaf.endswith(unit)]
+        # Those next to bits per byte are in bits per byte, also where an exact match is there too.
+        is_bits = any(key.endswith("bits_per_byte") for key in part)
+        units = {unit: f for unit, f in _UNITS_OF_FLOORS.items() if unit.endswith("per_byte") or not is_bits}
+        factors = [factor for unit, factor in units.items() if leaf.endswith(unit)]
         floors = {floor: printed * factor for floor, printed in part.get("floors", {}).items() for factor in factors}
     before, slash, denoiser = leaf.partition("/")  # of loss/clm it is loss_stderr/clm
     margin = part.get(f"{before}_stderr{slash}{denoiser}")

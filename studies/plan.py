@@ -25,25 +25,24 @@ _REPORTING = re.compile(r"train\.((log|eval|checkpoint)_every|checkpoint_minutes
 def unread_fields(fields: Mapping[str, Any]) -> set[str]:
     """Returns the names of fields that have no effect because of others. fields: a flat config."""
     architecture, schedule = fields.get("model.architecture"), fields.get("optimizer.schedule")
+    positions, teacher = fields.get("model.positions"), fields.get("distillation.teacher")
     unread = {
-        "data.targets_length": architecture != "encoder_decoder",
-        "model.share_stacks": architecture != "encoder_decoder",
-        "data.bidirectional_inputs": architecture == "encoder_only",
-        "data.decoder_start_token": architecture == "encoder_only",
-        "model.rope_theta": fields.get("model.positions") != "rope",
-        "model.relative_num_buckets": fields.get("model.positions") != "relative",
-        "model.relative_max_distance": fields.get("model.positions") != "relative",
+        "data.targets_length model.share_stacks": architecture != "encoder_decoder",
+        "data.bidirectional_inputs data.decoder_start_token": architecture == "encoder_only",
+        "model.rope_theta model.rope_scaling_factor model.partial_rotary_factor": positions != "rope",
+        "model.rope_original_length": fields.get("model.rope_scaling_factor") == 1,
+        "model.relative_num_buckets model.relative_max_distance": positions != "relative",
+        "model.local_distance model.local_rope_theta": fields.get("model.global_every") == 1,
         "model.dropout_broadcast_positions": fields.get("model.dropout_rate") == 0,
         "model.initializer_range": fields.get("model.initializer") == "t5",
-        "model.base_d_model": fields.get("model.parameterization") == "standard",
-        "model.base_num_layers": fields.get("model.parameterization") == "standard",
+        "model.base_d_model model.base_num_layers": fields.get("model.parameterization") == "standard",
+        "distillation.weight distillation.divergence distillation.temperature distillation.top_k": not teacher,
         "optimizer.decay_fraction": schedule != "wsd",
         "optimizer.final_learning_rate_fraction": schedule in ("constant", "inverse_sqrt", "rsqrt"),
-        "optimizer.b1": fields.get("optimizer.name") == "adafactor",
-        "optimizer.b2": fields.get("optimizer.name") == "adafactor",
+        "optimizer.b1 optimizer.b2": fields.get("optimizer.name") == "adafactor",
         "optimizer.eps": fields.get("optimizer.name") in ("adafactor", "lion"),
     }
-    return {field for field, is_unread in unread.items() if is_unread}
+    return {field for names, is_unread in unread.items() if is_unread for field in names.split()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +88,7 @@ class VariantPlan:
       num_params: parameters that `main` trains.
       heldout_digest: of the test text, which the study reports; "" without pre-training.
       heldout_windows: run.evaluation.heldout_windows of `main`.
+      tokenizer: the fingerprint of that of `main`, whose file may be a copy; "" where it is not known.
       text_facts: documents and tokens of both sides of the split, for people; "" without pre-training.
       readings: how often `main` reads its training text; 0 of several corpora.
       warnings: on the split of the corpus, on the warm-up, and on a start whose training text is not known.
@@ -105,6 +105,7 @@ class VariantPlan:
     num_params: int = 0
     heldout_digest: str = ""
     heldout_windows: str = ""
+    tokenizer: str = ""
     text_facts: str = ""
     readings: float = 0.0
     warnings: tuple[str, ...] = ()
@@ -187,6 +188,14 @@ class Plan:
     def questions(self) -> dict[str, list[Any]]:
         """See `find_questions`."""
         return find_questions(self.study, self._stages)
+
+    @property
+    def configs(self) -> dict[str, dict[str, Any]]:
+        """Variant -> the flat config of its run, with the fingerprint of its tokenizer in place of the path."""
+        named = {
+            name: {"data.tokenizer": one.tokenizer} if one.tokenizer else {} for name, one in self.variants.items()
+        }
+        return {name: flatten(one.main.fields) | named[name] for name, one in self.variants.items()}
 
     @property
     def text_facts(self) -> str:

@@ -11,7 +11,7 @@ from contract.errors import ConfigError, errors_naming
 from data.windows.batches import Batches
 from data.windows.split import split_warnings
 from evaluation.cross_evaluate import RUN_FIELDS
-from evaluation.leakage import check_start
+from evaluation.leakage import check_start, num_trained
 from experiment.experiment import Experiment, make_experiment
 from experiment.outside import code_digests, code_of
 from huggingface.origin import with_origin_fields
@@ -23,7 +23,7 @@ from run.restore import check_same_transformer
 from studies.markdown import large
 from studies.measures import FineTuning, HeldoutMetric, Measure, digests_of, make_measure
 from studies.plan import VALIDATION, Plan, PlannedRun, VariantPlan, with_fields
-from studies.study import Budget, Study, Variant, describe_windows
+from studies.study import TEXT_BY, Budget, Study, Variant, describe_windows, scored_otherwise
 from train.init_from import check_init_from
 from workdir.run_config import flatten
 
@@ -35,6 +35,9 @@ _SAME_MODEL = re.compile(
     r"(model|optimizer|loss)\..*|precision|train\.(batch_size|ema_decay)"
     r"|data\.(inputs_length|targets_length|examples_per_row|packing)"
 )
+_TEXT = re.compile(
+    r"data\.(source|path|heldout|split)"
+)  # overrides by which a measure scores other text than the run's
 _MOST_STEPS = 2**31
 _MOST_WARMUP = 0.25  # of a run's updates, without a warning
 _COUNTED_BATCHES = 32  # at first, from which the raw tokens of a step are estimated
@@ -72,7 +75,18 @@ def make_plan(study: Study, overrides: Mapping[str, Any]) -> Plan:
         if isinstance(measure, HeldoutMetric) and not measure.config and measure.metric.endswith("per_byte"):
             windows = {plan.name: plan.heldout_windows for plan in variants.values() if measure.applies_to(plan.name)}
             warnings += filter(None, [describe_windows(windows, name)])
-    plan = Plan(study, variants, measures, digests_of(measures.values()), [*dict.fromkeys(warnings)])
+    plan = Plan(study, variants, measures, digests_of(measures.values()))
+    texts: dict[str, list[str]] = {}
+    for name, fields in study.measures.items():
+        found = scored_otherwise(fields, [plan.configs[variant] for variant in study.measured(name)])
+        texts.setdefault(", ".join(field for field in found if TEXT_BY.match(field)), []).append(name)
+    warnings += [
+        f"variants that differ in {of_text} are scored on different text by {', '.join(names)}: no verdict unless the "
+        "floors are equal (docs/studies.md, measures)"
+        for of_text, names in texts.items()
+        if of_text
+    ]
+    plan = dataclasses.replace(plan, warnings=[*dict.fromkeys(warnings)])
     if taken := plan.scratch.keys() & variants.keys():
         raise ConfigError(f"variant {taken.pop()} has the name of the fine-tunings without pre-training: rename it")
     return plan
@@ -109,6 +123,7 @@ def _plan_variant(
         for value in values[1:]:
             _experiment(with_fields(main.fields, {field: value}), f"{where}, {field}={value!r}")
     fine_tunings: dict[str, PlannedRun] = {}
+    trained_on: list[str] = []
     for measure_name, measure in measures.items():
         if not measure.applies_to(name):
             continue
@@ -116,9 +131,10 @@ def _plan_variant(
             if isinstance(measure, FineTuning):
                 fine_tunings[measure_name] = _fine_tuning(measure, experiment, f"{where}, measure {measure_name}")
             measure.check(experiment)
+            trained_on += _describe_trained_on(measure_name, measure, name, experiment, corpora)
     of_sweep = (main, start, fine_tunings.get(first)) if variant.sweep else ()
     validation = [_validation_digest(run, where) for run in of_sweep if run is not None]
-    warnings = _warnings(name, main, corpora)
+    warnings = _warnings(name, main, corpora) + trained_on
     first_experiment, first_corpora = of_start or (experiment, corpora)
     with errors_naming(where):
         warnings += check_start(first_experiment, first_corpora)
@@ -133,6 +149,7 @@ def _plan_variant(
         num_params=experiment.num_params,
         heldout_digest=corpora.heldout_digest,
         heldout_windows=heldout_windows(experiment),
+        tokenizer=experiment.tokenizer.fingerprint,
         text_facts=_describe_text(corpora, main.raw_tokens),
         readings=_readings(corpora, main.raw_tokens),
         warnings=tuple(warnings),
@@ -237,6 +254,18 @@ def _warnings(name: str, main: PlannedRun, corpora: Corpora) -> list[str]:
     return [*[long] * (warmup > _MOST_WARMUP * steps), *split]
 
 
+def _describe_trained_on(
+    name: str, measure: Measure, variant: str, experiment: Experiment, corpora: Corpora
+) -> list[str]:
+    """Returns a warning where a measure scores other text than what a run holds out, and the run trains on it."""
+    scored = measure.scored(experiment)
+    if scored is experiment or not any(_TEXT.match(field) for field in measure.overrides):
+        return []
+    text = open_corpora(scored)
+    count, total = num_trained(text, corpora), len(text.heldout_documents)
+    return [f"{count:,} of {total:,} documents on which {name} scores {variant} are its training text"] * bool(count)
+
+
 def _at_most(steps: float) -> int:
     """Returns a number of steps, rounded, 1 or more. Raises ConfigError for more than a run can have."""
     if steps >= _MOST_STEPS:
@@ -270,9 +299,7 @@ def _tokens(batches: Batches, first: int, count: int) -> int:
 
 
 def _fine_tuning(measure: FineTuning, trained: Experiment, where: str) -> PlannedRun:
-    fields = resolve(measure.config, measure.overrides, where)
-    # The start's folder is known when the run starts; a plan checks the rest.
-    fields = fine_tuning_fields(fields, measure.overrides, trained, workdir="")
+    fields = fine_tuning_fields(resolve(measure.config, measure.overrides, where), measure.overrides, trained)
     experiment = _experiment(fields, where)
     check_same_transformer(where, trained, experiment)
     measure.check_metric(experiment)
@@ -285,10 +312,8 @@ def _experiment(fields: Mapping[str, Any], where: str) -> Experiment:
         return with_teacher(make_experiment(fields))
 
 
-def fine_tuning_fields(
-    fields: Mapping[str, Any], overrides: Mapping[str, Any], trained: Experiment, workdir: str
-) -> dict[str, Any]:
-    """Returns `fields` of a config for fine-tuning the model of `trained`, which is in `workdir`.
+def fine_tuning_fields(fields: Mapping[str, Any], overrides: Mapping[str, Any], trained: Experiment) -> dict[str, Any]:
+    """Returns `fields` of a config for fine-tuning the model of `trained`, whose folder is known when the run starts.
 
     The shape of the model, the vocabulary, the precision, the seed, the split, the mesh and data.cache_dir are those of
     `trained`, without those that `overrides`, already part of `fields`, set. A decoder reads the text in both
@@ -299,5 +324,5 @@ def fine_tuning_fields(
     shared |= {f"data.{name}": run["data"][name] for name in (*VOCABULARY, *RUN_FIELDS, "cache_dir", "read_by_range")}
     if not trained.model.has_encoder:
         shared["data.bidirectional_inputs"] = trained.model.has_prefix
-    shared |= {name: run[name] for name in ("precision", "seed", "mesh")} | {"train.init_from": workdir}
+    shared |= {name: run[name] for name in ("precision", "seed", "mesh")} | {"train.init_from": ""}
     return with_fields(fields, {field: value for field, value in shared.items() if field not in overrides})

@@ -8,6 +8,7 @@ format: .svg, .png or .pdf. Needs matplotlib: pip install -e '.[plot]'.
 import contextlib
 import itertools
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ from files.atomic import check_output, writing
 from run.evaluation import heldout_windows
 from run.restore import load_experiment
 from studies.statistics import Values, summarize
-from studies.study import SCORED_BY, describe_windows
+from studies.study import RATES, TEXT_BY, describe_windows, scored_otherwise
 from workdir.run_config import flatten
 from workdir.workdir import Workdir
 
@@ -42,6 +43,7 @@ _AXES = {
 _X = flags.DEFINE_enum("x", "step", list(_AXES), f"Horizontal axis: {', '.join(_AXES)}.", _FLAGS)
 # Okabe and Ito (2008), which colour-blind readers distinguish, without yellow, which is too light for lines on white.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+_OF_TEXT = (TEXT_BY, RATES, re.compile(r"train\.eval_windows"))
 _LABEL = 90  # the most characters of a name in a figure
 _SUFFIXES = (".svg", ".png", ".pdf")
 
@@ -228,22 +230,25 @@ def _note_other_tokens(runs: Sequence[str], metric: str) -> None:
     """Prints a note if the runs' values of `metric` are over different tokens, so that the curves do not compare."""
     if better_of(metric) == "":
         return
-    if metric.endswith("per_byte"):
-        if line := describe_windows(_windows(runs), metric):
-            print_note(line)
-        return
-    scored = []
-    for run in runs:
-        fields = flatten(Workdir(run).config())
-        scored.append({name: value for name, value in fields.items() if SCORED_BY.match(name)})
-    for run, fields in zip(runs[1:], scored[1:], strict=True):
-        names = [name for name in scored[0] | fields if scored[0].get(name) != fields.get(name)]
+    if metric.endswith("per_byte") and (line := describe_windows(_windows(runs), metric)):
+        print_note(line)
+    first, *others = [_config(run) for run in runs]
+    for run, config in zip(runs[1:], others, strict=True):
+        names = scored_otherwise({"kind": "heldout", "metric": metric}, [first, config])
+        if metric == "bits_per_byte":  # which compare for any objective, on one text
+            names = [n for n in names if {n} <= first.keys() & config.keys() and any(of.match(n) for of in _OF_TEXT)]
         if names:
             some = ", ".join(names[:3]) + ", ..." * (len(names) > 3)
             print_note(
                 f"{runs[0]} and {run} differ in {some}: the {metric} of each is over its own tokens, and the curves do "
                 "not compare. python -m train.evaluate --config=... scores both alike"
             )
+
+
+def _config(run: str) -> dict[str, Any]:
+    """Returns the flat config of a run, with the fingerprint of its tokenizer in place of the path of a copy."""
+    config = flatten(Workdir(run).config())
+    return config | ({"data.tokenizer": config["corpus.tokenizer"]} if "corpus.tokenizer" in config else {})
 
 
 def _windows(runs: Sequence[str]) -> dict[str, str]:

@@ -10,14 +10,7 @@ from typing import Any
 from command.program import plural, visible
 from contract.errors import ConfigError
 from files.atomic import write_text
-from studies.analysis import (
-    Measured,
-    Order,
-    analyse,
-    count_families,
-    objectives_differ,
-    published_orders,
-)
+from studies.analysis import Measured, Order, analyse, count_families, objectives_differ, published_orders
 from studies.markdown import NONE, code, fields_text, large, number, probability, text, with_interval
 from studies.plot import draw_losses, import_pyplot
 from studies.results import Results
@@ -73,7 +66,7 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
         confounders=_field_rows(results.confounders),
         questions=_field_rows(results.questions),
         curves="figures/curves.svg" if curves else "",
-        objectives_differ=objectives_differ(study, curves),
+        objectives_differ=objectives_differ(results, curves),
         orders=[_order_row(order) for order in orders],
         counts=_count(order.verdict for order in orders),
         sweeps=sweeps,

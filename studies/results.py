@@ -144,6 +144,7 @@ class StudyFile:
       warnings: those of the Plan.
       readings: how often the runs read their training text, at most; 0 where that is not known.
       reported: the numbers of seeds of the study for which a report with verdicts has been written.
+      tokenizers: variant -> VariantPlan.tokenizer.
     """
 
     study: Study
@@ -154,6 +155,7 @@ class StudyFile:
     warnings: tuple[str, ...] = ()
     readings: float = 0.0
     reported: tuple[int, ...] = ()
+    tokenizers: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +173,7 @@ class Results:
       scratch: of complete fine-tunings without pre-training, whose `variant` is a name in Plan.scratch: values of the
         fine-tuned measures alone.
       scratch_of: variant -> that name, where the variant has a fine-tuned measure.
+      configs: that of the Plan.
     """
 
     study: Study
@@ -185,6 +188,7 @@ class Results:
     reported: Sequence[int] = ()
     scratch: Sequence[Outcome] = ()
     scratch_of: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    configs: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     def of(self, variant: str) -> list[Outcome]:
         """Returns the complete runs of a variant, by seed."""
@@ -296,7 +300,7 @@ class StudyFolder:
         file = self.path / "study.json"
         if not file.exists():
             raise ConfigError(f"--out={self.path} is not the folder of a study: run the study without --report first")
-        return _read(StudyFile, file, remedy=remedy, optional=("warnings", "readings", "reported"))
+        return _read(StudyFile, file, remedy=remedy, optional=("warnings", "readings", "reported", "tokenizers"))
 
     def add_report(self, seeds: int) -> None:
         """Records that a report of the study has verdicts, with this number of seeds."""
@@ -371,6 +375,7 @@ class StudyFolder:
             reported=self.study_file().reported,
             scratch=[outcome for outcome in complete if outcome.variant in plan.scratch],
             scratch_of={variant: one.name for one in plan.scratch.values() for variant in one.shared_by},
+            configs=plan.configs,
         )
 
 
@@ -379,7 +384,8 @@ def _read(cls: type[T], file: Path, remedy: str, optional: Sequence[str]) -> T:
 
     optional: the fields that earlier versions have not written, and that then have their defaults.
     """
-    defaults = {field.name: field.default for field in dataclasses.fields(cls) if field.name in optional}
+    optional_fields = [field for field in dataclasses.fields(cls) if field.name in optional]
+    defaults = {one.name: {} if one.default is dataclasses.MISSING else one.default for one in optional_fields}
     fields = defaults | read_json(file, remedy=remedy)
     try:
         return from_mapping(cls, fields, "")
@@ -431,6 +437,7 @@ def _study_fields(plan: Plan, overrides: Mapping[str, str]) -> dict[str, Any]:
     }
     fields = {"study": dataclasses.asdict(plan.study), "overrides": overrides, "runs": runs}
     fields |= {"warnings": plan.warnings, "readings": max(one.readings for one in plan.variants.values())}
+    fields["tokenizers"] = {variant.name: variant.tokenizer for variant in plan.variants.values()}
     return json.loads(json.dumps(fields, default=str))
 
 

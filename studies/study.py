@@ -17,9 +17,15 @@ RESERVED = ("main", "start", "sweep")  # what study.json names next to the fine-
 # stack's rows hold inputs and targets, so its windows have other lengths.
 SCORED_BY = re.compile(
     r"(objective|loss)\.|model\.architecture|data\.(tokenizer|num_sentinels|mode_tokens|append_special_tokens"
-    r"|decoder_start_token|inputs_length|targets_length|documents|examples_per_row|packing|on_unusable)"
-    r"|train\.eval_windows"
+    r"|decoder_start_token|inputs_length|targets_length|(sources\..*\.)?documents|examples_per_row|packing"
+    r"|on_unusable)|train\.eval_windows"
 )
+# Fields that change which part of the held-out text is scored, or how it is cut, whatever the objective.
+TEXT_BY = re.compile(r"data\.(tokenizer|(sources\..*\.)?document_per|filters\..*)")
+# Fields by which a loss weighs the corpora.
+RATES = re.compile(r"data\.(sources\..*\.weight|rates.*|mix_by)")
+_TUNED_BY = re.compile(r"data\.tokenizer")  # all else of a fine-tuning's text is its own, and cut alike for all runs
+_OF_WINDOWS = ("continuation", "infilling", "pseudo_log_likelihood")  # probes of windows of the held-out text
 _MOST_SEEDS = 1000  # a run after a start and the runs of a sweep have the seeds from here on
 # Fields that the study sets -> what sets them.
 _SET_BY_STUDY = {
@@ -180,6 +186,37 @@ def check_overrides(overrides: Iterable[str], where: str) -> None:
     for field in overrides:
         reason = _SET_BY_STUDY.get(field)
         _refuse(reason is not None, where, f"{field} cannot be overridden, because {reason}: remove it")
+
+
+def scored_fields(config: Mapping[str, Any], patterns: Iterable[re.Pattern]) -> dict[str, Any]:
+    """Returns the fields of a flat config that match one of `patterns`, without filters that change no held-out text.
+
+    The corpus' own held-out text is not filtered.
+    """
+    of_corpora = [value for field, value in config.items() if re.fullmatch(r"data\.sources\..*\.heldout_path", field)]
+    is_whole = all(of_corpora or [config.get("data.heldout_path")])
+    return {
+        field: value
+        for field, value in config.items()
+        if any(pattern.match(field) for pattern in patterns) and not (is_whole and field.startswith("data.filters."))
+    }
+
+
+def scored_otherwise(measure: Mapping[str, Any], configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns the fields in which runs differ, and by which a measure scores other text or tokens of each of them.
+
+    measure: of a Study. configs: of the runs, flat.
+    """
+    kind, metric, config = (measure.get(field, "") for field in ("kind", "metric", "config"))
+    patterns = {"fine_tuning": [_TUNED_BY], "heldout": [TEXT_BY]}.get(kind, [])
+    if kind == "heldout" and not config:
+        patterns += [SCORED_BY] + [RATES] * ("/" not in metric)
+    if measure.get("probe") in _OF_WINDOWS:
+        patterns = [TEXT_BY]
+    chosen = measure.get("overrides", {})  # the same for all runs
+    found = [scored_fields({**of_run, **chosen}, patterns) for of_run in configs]
+    names = dict.fromkeys(field for fields in found for field in fields)
+    return [name for name in names if any(fields.get(name) != found[0].get(name) for fields in found)]
 
 
 def describe_windows(windows: Mapping[str, str], metric: str) -> str:

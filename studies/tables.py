@@ -208,5 +208,5 @@ class SweepText:
             if {"better", "worse"} <= signs:
                 notes.append(f"Whether `{variant}` is better than the baseline depends on the value.")
         if self.measure.is_own:
-            notes.append("Each variant is scored on its own objective, so variants do not compare.")
+            notes.append("What is scored differs, so variants do not compare.")
         return " ".join(notes)

@@ -8,6 +8,7 @@
 | the same with merged_attention | both stacks are the decoder, whose self-attention also reads the encoder | T5Gemma 2 (Zhang et al. 2025, arXiv 2512.14856) |
 | n layers -> k n | the layers of the stack k times, one after another | G_stack (Du et al. 2024, arXiv 2405.15319) |
 | widths w -> k w | k copies of each feature, head and hidden unit, which share what each weight was | HyperCloning (Samragh et al. 2024, arXiv 2409.12903), after Net2Net (Chen et al. 2016, arXiv 1511.05641) |
+| one token table -> one for each stack | both are that table | T5Gemma |
 | no target_positions -> target_positions | all arrays are copied, and the second encoding is 0 | sigma-GPT (Pannatier et al. 2024, arXiv 2404.09562) |
 | n learned positions -> more | the table again and again: row i is row i mod n | Longformer (Beltagy et al. 2020, arXiv 2004.05150, section 5) |
 | rope_theta, local_rope_theta, rope_scaling_factor -> larger | nothing is copied otherwise | Xiong et al. 2023, arXiv 2309.16039 |
@@ -19,9 +20,11 @@ continuous_positions, as in RedLLM (Zhang et al. 2025, arXiv 2510.26622).
 A wider model has the logits of the narrow one. Where a kernel's inputs are copied k times, the copies have random shares
 of each weight: with equal shares, copies would have equal gradients forever. (HyperCloning's noisy symmetric expansion
 adds noise of both signs to equal shares.) A norm over k copies is that over one. The logits of a tied table would be k
-times as large, so the norm before them is divided by k, or by sqrt(k) with scale_logits.
+times as large, so the norm before them is divided by k, or by sqrt(k) with scale_logits. With scale_embeddings the
+token tables are divided by sqrt(k), and the logits of a tied table are larger by as much less.
 """  # noqa: E501
 
+import functools
 import re
 import zlib
 from collections.abc import Iterable
@@ -66,8 +69,12 @@ def names_there(there: ModelConfig, here: ModelConfig, names: Iterable[str], whe
     """
     if here.target_positions and not there.target_positions:
         names = [name for name in names if not name.startswith("target_positions/")]
+    if here.share_embeddings and not there.share_embeddings:
+        raise ConfigError(f"{where}: model.share_embeddings=True would leave the encoder's token table out: remove it")
+    new_table = there.share_embeddings and not here.share_embeddings
+    tables = ((r"^encoder_token_embedder/", "token_embedder/"),) if new_table else ()
     if there.architecture == here.architecture:
-        return {name: name for name in names}
+        return _renamed(names, tables)
     change = f"{where}: model.architecture={there.architecture!r} there and {here.architecture!r} here"
     rules = _NAMES.get((there.architecture, here.architecture))
     if rules is None:
@@ -77,12 +84,12 @@ def names_there(there: ModelConfig, here: ModelConfig, names: Iterable[str], whe
             f"{change}: no rule converts model.positions='relative', whose biases are of the past alone in a decoder "
             f"and of both sides in an encoder: set model.architecture={there.architecture!r}"
         )
-    found = {}
-    for name in names:
-        found[name] = name
-        for pattern, replacement in rules:
-            found[name] = re.sub(pattern, replacement, found[name])
-    return found
+    return _renamed(names, rules + tables)
+
+
+def _renamed(names: Iterable[str], rules: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Returns each of `names` -> the name after all rules, each a pattern and its replacement."""
+    return {name: functools.reduce(lambda found, rule: re.sub(*rule, found), rules, name) for name in names}
 
 
 def layers_there(there: ModelConfig, here: ModelConfig, where: str) -> np.ndarray:
@@ -139,7 +146,7 @@ def _logits_factor(there: ModelConfig, here: ModelConfig) -> float:
     """Returns by what the logits of the wider table would be multiplied."""
     if not (here.tie_embeddings and here.predicts_tokens):
         return 1.0
-    return (here.embedding_width / there.embedding_width) ** (0.5 if here.scale_logits else 1.0)
+    return (here.embedding_width / there.embedding_width) ** (1 - (here.scale_logits + here.scale_embeddings) / 2)
 
 
 def width_axes(name: str) -> tuple[int, ...]:
@@ -160,6 +167,8 @@ def widened(there: ModelConfig, here: ModelConfig, name: str, array: Array, shap
         key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(name.encode()))
         weights = jax.random.uniform(key, (*shape[:-2], times[-2], array.shape[-2], shape[-1]), minval=0.5, maxval=1.5)
         result = result * (weights / weights.sum(-3, keepdims=True)).reshape(shape)
+    if name.endswith("token_embedder/embedding") and here.scale_embeddings:
+        result = result / times[-1] ** 0.5
     of_stack = f"{'decoder' if here.has_decoder else 'encoder'}/final_norm/"
     before_logits = "prediction_head/norm/" if here.prediction_head == "bert" else of_stack
     return result / _logits_factor(there, here) if name.startswith(before_logits) else result
@@ -180,6 +189,8 @@ def describe_conversions(there: ModelConfig, here: ModelConfig, annealing_steps:
         lines.append("a decoder has no token types: the vector of type 0, that of texts, is added to each position's")
     if here.target_positions and not there.target_positions:
         lines.append("the positions of targets are new and 0: texts from left to right have that model's logits")
+    if there.share_embeddings and not here.share_embeddings:
+        lines.append("the encoder has a token table of its own, a copy of the other")
     if here.continuous_positions and not there.continuous_positions:
         lines.append("the decoder's positions are counted on from the encoder's, whose keys are rotary")
     differing = [field for field in WIDTHS if getattr(there, field) != getattr(here, field)]

@@ -12,12 +12,7 @@ from jax.sharding import Mesh
 from contract.errors import ConfigError
 from experiment.experiment import Experiment
 from huggingface.origin import Origin, fields_as_there, match_decoder_starts, open_origin, place_of, shifted_targets
-from huggingface.vocabulary import (
-    SharedTokens,
-    describe_differences,
-    match_tokens,
-    token_texts,
-)
+from huggingface.vocabulary import SharedTokens, describe_differences, match_tokens, token_texts
 from models.config import ModelConfig
 from models.parameters import array_types, leaf_name, stacks_layers
 from models.transformer import Params, init_params
@@ -36,7 +31,8 @@ from train.conversions import (
 _MEANING = (
     *("mlp", "positions", "relative_num_buckets", "relative_max_distance", "norm", "norm_position", "norm_epsilon"),
     *("head_dim", "scale_logits", "scale_attention", "global_every", "local_distance", "first_attention_norm"),
-    *("attention_softcap", "logits_softcap", "parallel_residual", "partial_rotary_factor", "head_norms"),
+    *("first_layer_global", "scale_embeddings", "attention_softcap", "logits_softcap", "parallel_residual"),
+    *("partial_rotary_factor", "head_norms"),
 )
 
 

@@ -91,11 +91,7 @@ class Checkpoints:
     """
 
     def __init__(
-        self,
-        directory: str | os.PathLike,
-        *,
-        keep: int | None,
-        after_commit: Callable[[], None] = lambda: None,
+        self, directory: str | os.PathLike, *, keep: int | None, after_commit: Callable[[], None] = lambda: None
     ):
         _print_errors_of_orbax_once()
         self._directory, self._keep, self._after_commit = absolute(directory), keep, after_commit
@@ -123,12 +119,7 @@ class Checkpoints:
                     self._delete_unfinished()
 
     def save(
-        self,
-        step: int,
-        state: Any,
-        *,
-        eval_loss: float | None = None,
-        counters: Mapping[str, Any] | None = None,
+        self, step: int, state: Any, *, eval_loss: float | None = None, counters: Mapping[str, Any] | None = None
     ) -> None:
         """Starts to write `state`, a tree of arrays, as `step`. Returns once the arrays may be donated or changed.
 

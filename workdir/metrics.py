@@ -74,12 +74,7 @@ class MetricsWriter:
     """
 
     def __init__(
-        self,
-        workdir: str | os.PathLike,
-        config: Mapping[str, Any],
-        *,
-        resume_step: int,
-        warn: Callable[[str], Any],
+        self, workdir: str | os.PathLike, config: Mapping[str, Any], *, resume_step: int, warn: Callable[[str], Any]
     ):
         self._workdir, self._path = os.fspath(workdir), metrics_path(workdir)
         self._lines, self._trackers = None, []

@@ -151,7 +151,7 @@ def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list
     fields = {name: f"distillation.{name}" if name.startswith("teacher.") else name for name in changed}
     fields |= {name: said for name, said in _DIGESTS.items() if name in changed}
     lines = {name: f"{field}: {_text(old, name)} -> {_text(new, name)}" for name, field in fields.items()}
-    forbidden = [lines[name] for name in changed if not _may_change(name)]
+    forbidden = [lines[name] for name in changed if not may_change(name)]
     if forbidden:
         named = sorted(forbidden, key=lambda line: not line.startswith("objective.name:"))[:_MOST_NAMED]
         if others := len(forbidden) - len(named):
@@ -163,7 +163,7 @@ def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list
     return list(lines.values())
 
 
-def _may_change(name: str) -> bool:
+def may_change(name: str) -> bool:
     """Returns whether a field is in MAY_CHANGE."""
     return any(name == field or (field.endswith(".") and name.startswith(field)) for field in MAY_CHANGE)
 

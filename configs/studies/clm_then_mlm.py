@@ -33,10 +33,7 @@ def get_study():
             for percent in (0, 25, 50, 75, 100)
         },
         budget=raw_tokens(1_000_000),
-        measures={
-            "masked": heldout_loss(config=f"{_CONFIG}:clm_0"),
-            **english.linear(("subj", "mr"), ("500",)),
-        },
+        measures={"masked": heldout_loss(config=f"{_CONFIG}:clm_0"), **english.linear(("subj", "mr"), ("500",))},
         overrides=english.MODEL,
         same_model="configs/clm.py",
     )

@@ -220,7 +220,8 @@ def _read_tokens(
 
     Special tokens are the added tokens that the file marks as special, and all tokens that the other files, the
     model's unk or a published name make a special token. Added tokens of another kind, such as GPT-NeoX's runs of
-    spaces, are ordinary tokens.
+    spaces, are ordinary tokens, and so are those without a name here between the ids of ordinary ones, such as Gemma's
+    <start_of_turn>, as in its SentencePiece model.
 
     settings: as in `_read_folder`. Raises ConfigError where the files name a special token that does not exist, where
     no token is EOS, and for a model that does not show which bytes its tokens spell.
@@ -243,6 +244,10 @@ def _read_tokens(
             f"{where} does not say which of its special tokens is EOS ({', '.join(map(repr, unknown[:5]))}): write "
             '{"eos_token": "..."} into a special_tokens_map.json in its folder'
         )
+    ordinary = ids.values() - specials.keys()
+    named = {id_ for id_, text in specials.items() if id_ in roles.values() or is_special(text)}
+    inside = {id_ for id_ in specials.keys() - named if min(ordinary) < id_ < max(ordinary)}
+    specials = {id_: text for id_, text in specials.items() if id_ not in inside}
     content, pieces, begins_word = _content(data, {i: t for t, i in ids.items() if i not in specials}, where)
     used = sorted(content.keys() | {id_ for id_ in specials if min(content) < id_ < max(content)})
     gap = next((id_ + 1 for id_, following in itertools.pairwise(used) if following != id_ + 1), None)

@@ -61,10 +61,7 @@ def span_counts(
 
 
 def span_bounds(
-    lengths: np.ndarray,
-    noise_density: float,
-    mean_noise_span_length: float,
-    distribution: SpanLengthDistribution,
+    lengths: np.ndarray, noise_density: float, mean_noise_span_length: float, distribution: SpanLengthDistribution
 ) -> tuple[np.ndarray, np.ndarray]:
     """The number of noise tokens, and the most noise spans, of `random_spans_noise_mask`: int64 [E], int64 [E].
 

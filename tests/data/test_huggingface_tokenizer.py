@@ -87,6 +87,19 @@ def test_llama_has_no_pad(loaded, folders):
     assert alone.fingerprint == loaded["llama"].fingerprint
 
 
+def test_the_ends_of_gemmas_turns_are_ordinary_tokens(loaded):
+    """They are between the ids of ordinary tokens, and transformers finds them in text too."""
+    tokenizer = loaded["gemma"]
+    vocab = tokenizer.vocab
+    assert (vocab.pad, vocab.eos, vocab.bos, vocab.unk, vocab.mask, vocab.content_start) == (0, 1, 2, 3, 4, 5)
+    ids = tokenizer.encode("<start_of_turn>the<end_of_turn>")
+    assert [ids[0], ids[-1]] == [6, 7] and [tokenizer.piece(id_) for id_ in (6, 7)] == [
+        "<start_of_turn>",
+        "<end_of_turn>",
+    ]
+    assert tokenizer.decode(ids) == "<start_of_turn>the<end_of_turn>" and vocab.bos not in tokenizer.encode("<bos>")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_equal_to_the_library(loaded, folders, kind):
     library = tokenizers.Tokenizer.from_file(f"{folders[kind]}/tokenizer.json")
@@ -218,8 +231,7 @@ def rename_eos(data):
 
 
 def put_special_inside(data):
-    text = next(text for text, id_ in data["model"]["vocab"].items() if id_ == 280)
-    data["added_tokens"].append(data["added_tokens"][0] | {"id": 280, "content": text})
+    data["model"]["unk_token"] = next(text for text, id_ in data["model"]["vocab"].items() if id_ == 280)
 
 
 def give_another_id(data):

@@ -112,6 +112,28 @@ def llama(folder, **settings):
     return _save(tokenizer, folder, {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"} | settings)
 
 
+def gemma(folder, **settings):
+    """BPE with byte fallback: <pad> 0, <eos> 1, <bos> 2, <unk> 3, <mask> 4, a spare token, the ends of turns, pieces."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    specials = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"]
+    ordinary = ["<mask>", "<unused0>", "\n", "\u2581\u2581"]  # added tokens that the file does not mark as special
+    pieces = [*specials[:4], *ordinary[:2], *specials[4:], *ordinary[2:], *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += ["\u2581", *"abcdefghijklmnopqrstuvwxyz.<>[]/_"]
+    merges = [("t", "h"), ("th", "e"), ("\u2581", "the"), ("o", "x"), ("\u2581", "f")]
+    pieces += ["".join(merge) for merge in merges]
+    vocab = {piece: id_ for id_, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 2)])
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name in specials])
+    tokenizer.add_tokens([AddedToken(name, normalized=False) for name in ordinary])
+    names = {f"{role}_token": f"<{role}>" for role in ("pad", "eos", "bos", "unk")}
+    return _save(tokenizer, folder, names | settings)
+
+
 def bert(folder, **settings):
     """WordPiece: [PAD] 0, [unused0] 1, [UNK] 2, [CLS] 3, [SEP] 4, [MASK] 5, pieces from 6; lower case."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -128,7 +150,7 @@ def bert(folder, **settings):
     return _save(tokenizer, folder, settings)
 
 
-KINDS = {"gpt2": gpt2, "roberta": roberta, "t5": t5, "llama": llama, "bert": bert}
+KINDS = {"gpt2": gpt2, "roberta": roberta, "t5": t5, "llama": llama, "gemma": gemma, "bert": bert}
 
 
 def _save(tokenizer, folder, names) -> str:

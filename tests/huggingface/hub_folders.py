@@ -22,7 +22,7 @@ _TOKENIZERS = {
     "qwen2": tiny_tokenizers.gpt2,
     "qwen3": tiny_tokenizers.gpt2,
     "modernbert": tiny_tokenizers.bert,
-}
+} | dict.fromkeys(("gemma", "gemma2", "gemma3", "t5gemma"), tiny_tokenizers.gemma)
 ROWS = 40  # learned positions
 
 
@@ -38,6 +38,9 @@ def make_hub_folder(folder: Path, name: str, *, seed: int = 0, extra_rows: int =
     class_name, defaults = MODELS[name]
     positions = {key: ROWS + value - 24 for key, value in defaults.items() if key in ("n_positions", _POSITIONS)}
     options = defaults | positions | {"vocab_size": size + extra_rows} | options
+    options |= {
+        name: options[name] | {"vocab_size": size + extra_rows} for name in ("encoder", "decoder") if name in options
+    }
     random_model(class_name, options, seed).save_pretrained(folder)
     return folder
 

@@ -20,7 +20,11 @@ T5 = dict(vocab_size=61, d_model=32, d_ff=40, num_layers=2, d_kv=8, num_heads=4)
 ENCODER = dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4)
 CONFIGS = {
     "BertForMaskedLM": ENCODER,
+    "Gemma2ForCausalLM": LLAMA | {"head_dim": 256},
+    "Gemma3ForCausalLM": LLAMA | {"head_dim": 256},
+    "GemmaForCausalLM": LLAMA,
     "GPTNeoXForCausalLM": LLAMA,
+    "T5GemmaForConditionalGeneration": {"encoder": LLAMA | {"head_dim": 256}, "decoder": LLAMA | {"head_dim": 256}},
     "ModernBertForMaskedLM": ENCODER,
     "Qwen3ForCausalLM": LLAMA,
 }
@@ -38,7 +42,8 @@ def config_of(name, **changes):
 
 
 def fields_of(name, **changes):
-    return family_of_folder_config(config_of(name, **changes)).model_fields(config_of(name, **changes), {})
+    family = family_of_folder_config(config_of(name, **changes))
+    return family.model_fields(family.flat(config_of(name, **changes)), {})
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -126,6 +131,33 @@ def test_the_part_of_a_head_that_rotates_is_the_entry_of_rope_parameters():
         ("Qwen3ForCausalLM", {"layer_types": 5}, "layer_types=5 is not supported"),
         ("Qwen3ForCausalLM", {"layer_types": [{}]}, r"layer_types=\[{}\] is not supported"),
         ("Qwen3ForCausalLM", {"layer_types": ["sliding_attention"] * 2}, "layer_types=.* only full_attention"),
+        ("GemmaForCausalLM", {"hidden_activation": "silu"}, "hidden_activation='silu' is not supported"),
+        (
+            "GemmaForCausalLM",
+            {"use_bidirectional_attention": True},
+            "use_bidirectional_attention=True is not supported",
+        ),
+        ("Gemma2ForCausalLM", {"query_pre_attn_scalar": 144}, "query_pre_attn_scalar=144 is not supported, only 256"),
+        ("Gemma2ForCausalLM", {"rope_scaling": LLAMA_3}, "rope_scaling=.* is not supported, only rope_type=default"),
+        (
+            "Gemma2ForCausalLM",
+            {"layer_types": ["full_attention", "sliding_attention"]},
+            "layer_types=.* is not supported, only one entry for each layer, of which every n-th is 'full_attention', "
+            "the last of n",
+        ),
+        (
+            "Gemma3ForCausalLM",
+            {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0}}},
+            "rope_parameters.full_attention=.* is not supported",
+        ),
+        ("Gemma3ForCausalLM", {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, "rope_scaling=.* is not supp"),
+        (
+            "T5GemmaForConditionalGeneration",
+            {"encoder": LLAMA | {"head_dim": 256, "hidden_size": 64}},
+            "hidden_size is 64 in encoder and 32 in decoder: only stacks with the same options are supported",
+        ),
+        ("Gemma3ForCausalLM", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 is not supported"),
+        ("T5GemmaForConditionalGeneration", {"encoder": None}, "encoder and decoder must each be a section of options"),
         ("ModernBertForMaskedLM", {"layer_types": ["sliding_attention"] * 3}, "layer_types=.* only one entry for each"),
         ("ModernBertForMaskedLM", {"layer_types": "full_attention"}, "layer_types=full_attention is not supported"),
         ("ModernBertForMaskedLM", {"rope_parameters": [1]}, r"rope_parameters=\[1\] is not supported"),
@@ -147,7 +179,8 @@ def test_a_value_that_cannot_be_is_one_line(name, changes, message):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_option_of_todays_classes_is_known(name):
     transformers = pytest.importorskip("transformers")
-    check_options(getattr(transformers, name).config_class().to_dict(), FAMILIES[name].defaults)
+    family = FAMILIES[name]
+    check_options(family.flat(getattr(transformers, name).config_class().to_dict()), family.defaults)
 
 
 @pytest.mark.parametrize("older", [{}, dict(global_attn_every_n_layers=2, global_rope_theta=50, local_attention=9)])
@@ -164,6 +197,7 @@ def test_modernbert_of_earlier_releases_has_the_options_of_todays(older):
     ("name", "older"),
     [
         ("LlamaForCausalLM", dict(rope_theta=50.0)),
+        ("Gemma3ForCausalLM", dict(sliding_window_pattern=3, rope_theta=50.0, rope_local_base_freq=7.0)),
         ("ModernBertForMaskedLM", dict(global_attn_every_n_layers=2, global_rope_theta=50.0, local_rope_theta=7.0)),
     ],
 )
@@ -192,6 +226,20 @@ def test_published_folders_of_earlier_releases_are_known():
     )
     t5 = {"n_positions": 512, "output_past": True, "task_specific_params": {"summarization": {"num_beams": 4}}}
     check_options(t5 | {"torch_dtype": "float32"}, FAMILIES["T5ForConditionalGeneration"].defaults)
+    gemma = {"cache_implementation": "hybrid", "sliding_window": 4096, "sliding_window_size": 4096}
+    check_options(gemma, FAMILIES["Gemma2ForCausalLM"].defaults)
+
+
+def test_the_layers_of_gemma_2_have_one_order_where_layer_types_is_missing():
+    """transformers reads sliding_window_pattern for Gemma 3 alone."""
+    with pytest.raises(ConfigError, match="the option sliding_window_pattern=3 is unknown here"):
+        check_options({"sliding_window_pattern": 3}, FAMILIES["Gemma2ForCausalLM"].defaults)
+    assert fields_of("Gemma2ForCausalLM", sliding_window_pattern=3)["global_every"] == 2
+    assert fields_of("Gemma3ForCausalLM", sliding_window_pattern=3)["global_every"] == 3
+
+
+def test_the_token_tables_of_t5gemma_are_those_of_its_sections():
+    assert fields_of("T5GemmaForConditionalGeneration", vocab_size=256000)["vocab_size"] == LLAMA["vocab_size"]
 
 
 def test_an_unknown_option_is_named_unless_it_is_off():

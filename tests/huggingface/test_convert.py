@@ -90,6 +90,8 @@ def imported(folders, tmp_path_factory):
         ("mistral", "clm"),
         ("qwen2", "clm"),
         ("qwen3", "clm"),
+        ("gemma3", "clm"),
+        ("t5gemma", "prefix_lm"),
     ],
 )
 def test_a_folder_comes_back_bit_for_bit(folders, imported, tmp_path, name, objective):
@@ -104,7 +106,8 @@ def test_a_folder_comes_back_bit_for_bit(folders, imported, tmp_path, name, obje
     assert before.keys() == after.keys()
     for tensor in before:
         first = UNUSED_ROWS.get(name, 0) if "position" in tensor else 0
-        np.testing.assert_array_equal(after[tensor][first:], before[tensor][first:], err_msg=tensor)
+        rounded = 1e-7 * ("gemma" in name and "norm" in tensor)  # scales are 1 plus the tensor
+        np.testing.assert_allclose(after[tensor][first:], before[tensor][first:], 0, rounded, err_msg=tensor)
     configs = [json.loads((path / "config.json").read_text()) for path in (folder, tmp_path / "out")]
     for option in ("architectures", "vocab_size", "eos_token_id", "bos_token_id", "decoder_start_token_id"):
         assert configs[0].get(option) == configs[1].get(option), option
@@ -250,7 +253,7 @@ def test_a_special_id_that_no_token_has_is_refused(tmp_path, value):
     folder = make_hub_folder(tmp_path / "gpt2", "gpt2")
     open_model(folder, "--from=f")
     change_config(folder, eos_token_id=value)
-    with pytest.raises(ConfigError, match=r"config.json: eos_token_id=.* is no id of the \d+ rows of the token table"):
+    with pytest.raises(ConfigError, match=r"config.json: eos_token_id=.* must be an id of the token table's \d+ rows"):
         open_model(folder, "--from=f")
 
 

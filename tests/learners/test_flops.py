@@ -68,3 +68,5 @@ def test_flops_of_learners_with_row_losses_by_hand():
     assert narrow.forward_flops(40, 1) == pair.forward_flops(40, 1) + 2 * (40 + 1) * 16 * 32
     of_encoder = learner_of("classification", "encoder_decoder", objective__pooling="mean")
     assert of_encoder.forward_flops(40, 1) == 2 * LAYER + pooler + 2 * 32 * 2, "the decoder does not run"
+    shared = learner_of("classification", "encoder_decoder", objective__pooling="mean", model__share_stacks=True)
+    assert shared.forward_flops(40, 1) == of_encoder.forward_flops(40, 1), "no encoder alone can share its layers"

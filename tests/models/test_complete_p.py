@@ -212,6 +212,7 @@ def ours_tree(name, value):
     ("field", "value", "message"),
     [
         ("model__tie_embeddings", True, "needs model.tie_embeddings=False, not True"),
+        ("model__scale_embeddings", True, "needs model.scale_embeddings=False, not True"),
         ("model__initializer", "normal", "needs model.initializer='t5', not 'normal'"),
         ("optimizer__name", "lion", "needs optimizer.name='adamw', not 'lion'"),
     ],

@@ -3,6 +3,7 @@
 The whole models are compared with a NumPy implementation in float64, one row and head at a time.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -184,6 +185,21 @@ def test_decoding_with_a_cache(architecture, positions):
     check_logits(config, architecture, prefix=architecture == "decoder_only")
 
 
+@pytest.mark.parametrize("architecture", ["decoder_only", "encoder_decoder"])
+def test_gemma_decodes_with_a_cache(architecture):
+    fields = dict(sandwich_norm=True, scale_embeddings=True, global_every=2, local_distance=2, first_layer_global=False)
+    fields["share_embeddings"] = architecture == "decoder_only"
+    config = tiny.config(architecture=architecture, positions="rope", tie_embeddings=True, **fields)
+    check_logits(config, architecture, prefix=False)
+
+
+def test_the_last_of_every_n_layers_is_global():
+    config = tiny.config(architecture="decoder_only", num_layers=7, global_every=3, first_layer_global=False)
+    assert [config.is_global(layer) for layer in range(7)] == [False, False, True] * 2 + [False]
+    first = dataclasses.replace(config, first_layer_global=True)
+    assert [first.is_global(layer) for layer in range(7)] == [True, False, False] * 2 + [True]
+
+
 def test_a_cache_has_the_positions_of_its_keys():
     """The tokens of a blank follow the text and have its positions (GLM): neighbours by position are not those here."""
     config = tiny.config(architecture="decoder_only", positions="rope", global_every=2, local_distance=1)
@@ -241,6 +257,11 @@ def test_the_loss_in_chunks_has_the_soft_cap_and_the_bias():
     ("changes", "message"),
     [
         (dict(first_attention_norm=False, norm_position="post"), "model.first_attention_norm=False needs"),
+        (dict(sandwich_norm=True, norm_position="post"), "model.sandwich_norm=True needs model.norm_position='pre'"),
+        (
+            dict(share_embeddings=False, architecture="decoder_only"),
+            "model.share_embeddings=False needs model.architecture='encoder_decoder', not 'decoder_only'",
+        ),
         (dict(logits_bias=True), "model.logits_bias=True needs model.prediction_head='bert'"),
         (dict(qk_norm=True, head_norms="qkv"), "model.head_norms='qkv' has norms of queries and keys: set model.qk_"),
         (
@@ -256,14 +277,7 @@ def test_fields_that_contradict_others_are_one_line(changes, message):
 
 
 def test_a_model_that_names_none_of_these_fields_has_none_of_them():
-    new = (
-        "global_every",
-        "first_attention_norm",
-        "qk_norm",
-        "head_norms",
-        "attention_softcap",
-        "logits_softcap",
-        "logits_bias",
-    )
+    new = ("global_every", "first_attention_norm", "qk_norm", "attention_softcap", "logits_softcap", "logits_bias")
+    new += ("sandwich_norm", "scale_embeddings", "share_embeddings", "first_layer_global", "head_norms")
     older = ModelConfig(**{name: value for name, value in tiny.FIELDS.items() if name not in new})
     assert not older.layers_differ and older == tiny.config()

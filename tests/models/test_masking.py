@@ -42,7 +42,10 @@ def spans(architecture):
 LOCAL = dict(global_every=2, local_distance=1, qk_norm=True, attention_softcap=2.0, first_attention_norm=False)
 
 
-@pytest.mark.parametrize("fields", [dict(positions=name) for name in ("relative", "rope", "learned")] + [LOCAL])
+GEMMA = dict(positions="rope", sandwich_norm=True, scale_embeddings=True, global_every=2, first_layer_global=False)
+
+
+@pytest.mark.parametrize("fields", [dict(positions=name) for name in ("relative", "rope", "learned")] + [LOCAL, GEMMA])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_packed_examples_give_the_logits_of_single_ones_and_are_independent(architecture, fields):
     config = tiny.config(architecture=architecture, **fields)

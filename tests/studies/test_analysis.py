@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from configs.studies.base import fine_tuning, heldout_loss, success_rate, variant
+from configs.studies.base import fine_tuning, heldout_loss, probe, success_rate, variant
 from studies.analysis import NO_PRETRAINING, analyse, count_families, objectives_differ, published_orders
 from studies.results import Outcome
 from tests.studies.test_report import VALUES, make_outcome, make_results, paper
@@ -192,7 +192,7 @@ def test_own_losses_of_different_objectives_are_not_compared(other, differ):
         measures={"loss": heldout_loss()},
         variants={"a": variant(), "b": other},
     )
-    assert objectives_differ(results.study, ["a", "b"]) == differ
+    assert objectives_differ(results, ["a", "b"]) == differ
     [measure] = analyse(with_outcomes(results, floors=FLOORS))
     assert measure.is_own == differ and bool(measure.pairs) != differ
     assert not (differ and measure.at_floor)  # a floor of one objective's text is none of another's
@@ -216,6 +216,63 @@ def test_tokens_of_other_tokenizers_and_losses_of_other_rates_are_not_compared(m
     assert found.is_own == is_own and bool(found.pairs) != is_own
 
 
+@pytest.mark.parametrize(
+    ("measure", "other", "is_own"),
+    [
+        (heldout_loss(), {"data.document_per": "line"}, True),
+        (heldout_loss(metric="bits_per_byte"), {"data.filters.min_tokens": 50}, True),
+        (heldout_loss(), {"data.sources.text.documents": "pack"}, True),
+        (heldout_loss(config="configs/mlm.py"), {"data.filters.min_tokens": 50}, True),
+        (
+            heldout_loss(config="configs/mlm.py", overrides={"data.document_per": "file"}),
+            {"data.document_per": "a"},
+            False,
+        ),
+        (probe("continuation", "bits_per_byte"), {"data.tokenizer": "other.model"}, True),
+        (probe("infilling", "spans.3.exact_match"), {"data.document_per": "line"}, True),
+        (probe("minimal_pairs", "accuracy", path="x"), {"data.tokenizer": "other.model"}, False),
+        (fine_tuning("loss", config="configs/sft.py"), {"data.tokenizer": "other.model"}, True),
+        (fine_tuning("accuracy"), {"data.document_per": "line"}, False),
+    ],
+)
+def test_other_text_is_not_compared(measure, other, is_own):
+    """Before, each of these had a verdict: filters and another cut of files leave the digest of the held-out text."""
+    values = {"loss": {"a": [1.0, 1.1, 1.3], "b": [0.5, 0.6, 0.8]}}
+    results = make_results(values, measures={"loss": measure}, variants={"a": variant(), "b": variant(other)})
+    [found] = analyse(results)
+    assert found.is_own == is_own and bool(found.pairs) != is_own
+
+
+def test_equal_floors_are_of_equal_text():
+    """The texts of a fine-tuning, which two tokenizers do not cut, have one share of the commonest class."""
+    values = {"accuracy": {"a": [0.7, 0.71, 0.72], "b": [0.8, 0.81, 0.82]}}
+    variants = {"a": variant(), "b": variant({"data.tokenizer": "other.model"})}
+    results = make_results(values, measures={"accuracy": fine_tuning()}, variants=variants)
+    for of_b, is_own in ((0.5483870967741936, False), (0.53, True)):
+        floors = {"a": 0.5483870967741935, "b": of_b}
+        runs = [
+            dataclasses.replace(run, floors={"accuracy": {"majority class": floors[run.variant]}})
+            for run in results.outcomes
+        ]
+        scratch = [make_outcome(f"no_{name}", seed, {"accuracy": 0.6}) for name in "ab" for seed in range(3)]
+        scratch_of = {"a": "no_a", "b": "no_b"}
+        [found] = analyse(dataclasses.replace(results, outcomes=runs, scratch=scratch, scratch_of=scratch_of))
+        assert found.is_own == is_own
+
+
+def test_what_a_config_says_decides_and_the_own_held_out_text_is_not_filtered():
+    """Two starts (train.init_from) may have two vocabularies, or copies of one."""
+    values = {"loss": {"a": [1.0, 1.1, 1.3], "b": [0.5, 0.6, 0.8]}}
+    variants = {name: variant({"train.init_from": name}) for name in "ab"}
+    results = make_results(values, measures={"loss": heldout_loss()}, variants=variants)
+    cases = [({"data.tokenizer": "other"}, True), ({}, False), ({"data.filters.min_tokens": 5}, True)]
+    for differ, is_own in [*cases, ({"data.filters.min_tokens": 5}, False)]:
+        same = {"data.tokenizer": "one", "data.filters.min_tokens": 0}
+        same["data.heldout_path"] = "" if is_own else "test.txt"
+        [found] = analyse(dataclasses.replace(results, configs={"a": same, "b": same | differ}))
+        assert found.is_own == is_own
+
+
 def test_bits_per_byte_of_different_objectives_are_compared_on_the_same_text():
     """The same text has the same trigram model: other windows, or the part that a tokenizer covers, have another."""
     results = make_results(
@@ -223,7 +280,7 @@ def test_bits_per_byte_of_different_objectives_are_compared_on_the_same_text():
         measures={"bits": heldout_loss(metric="bits_per_byte")},
         variants={"a": variant(config="configs/clm.py"), "b": variant(config="configs/masked_diffusion.py")},
     )
-    assert objectives_differ(results.study, ["a", "b"])
+    assert objectives_differ(results, ["a", "b"])
     of_one_text = with_outcomes(results, floors={"bits": {"trigram": 2.8, "unigram": 4.0}})
     [same] = analyse(of_one_text)
     assert count_families(of_one_text) == 1 and not same.is_own and same.kind(same.to_baseline["b"]) == "better"

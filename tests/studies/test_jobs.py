@@ -23,8 +23,8 @@ from studies.__main__ import main
 from studies.analysis import analyse
 from studies.board import read_study
 from studies.jobs import chosen_values, do_job
-from studies.measures import finished_lines
-from studies.plan import Job, jobs_of
+from studies.measures import finished_lines, make_measure
+from studies.plan import Job, jobs_of, with_fields
 from studies.planning import make_plan
 from studies.results import Outcome, StudyFolder, digest_of, source_files
 from studies.study import load_study
@@ -475,6 +475,23 @@ def test_the_report_says_that_another_one_had_verdicts_with_another_number_of_se
     assert folder.study_file().reported == (3, 4)
 
 
+@pytest.mark.parametrize(
+    ("metric", "floors"),
+    [
+        ("spans.3.bits_per_byte", {"trigram": 1.5}),
+        ("spans.3.nats_per_byte", {"trigram": 1.5 * math.log(2)}),
+        ("spans.3.exact_match", {}),  # before, 1.5: no exact match was better, and "nothing follows" from any
+        ("exact_match", {"chance": 0.25}),
+    ],
+)
+def test_an_exact_match_next_to_bits_per_byte_does_not_have_their_floors(metric, floors):
+    of_span = {"exact_match": 0.2, "bits_per_byte": 1.9, "nats_per_byte": 1.3, "floors": {"trigram": 1.5}}
+    line = {"spans": {"3": of_span}, "exact_match": 0.5, "floors": {"chance": 0.25}}
+    measure = make_measure("infilling", probe("infilling", metric))
+    trained = types.SimpleNamespace(answer=lambda *_: line)
+    assert measure.measure("infilling", trained).floors == floors
+
+
 def test_a_run_that_was_trained_on_another_corpus_is_not_measured(finished, tmp_path):
     study, out = finished
     folder = StudyFolder(shutil.copytree(out, tmp_path / "copy"))
@@ -494,6 +511,19 @@ def write_metrics(folder, **line):
     line = {"step": 4, "split": "eval", "loss": 2.0, "raw_tokens": 300, "flops": 1.0, "seconds": 1.0} | line
     (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     return Workdir(folder)
+
+
+@pytest.mark.parametrize("change", [{RATE: 0.5}, {"model.d_ff": 8}, {"train.steps": 3}])
+def test_a_run_of_another_config_is_not_measured(change, finished, tmp_path):
+    """Such as a run that was copied into the folder, or continued by train.main: before, it was a run of the study."""
+    study, out = finished
+    folder, plan = StudyFolder(shutil.copytree(out, tmp_path / "copy")), make_plan(load_study(str(study)), {})
+    workdir, job = folder.workdir("slow-seed0"), Job("slow", 0)
+    folder.remove(job)
+    workdir.write_config(with_fields(workdir.config(), change))
+    [(field, value)] = change.items()
+    with pytest.raises(ConfigError, match=rf"slow-seed0 was trained with another config .*\({field} is {value} there"):
+        do_job(job, plan, folder)
 
 
 def test_a_run_without_its_last_evaluation_is_not_measured(tmp_path):

@@ -167,7 +167,7 @@ def test_the_name_of_the_floor_is_taken(corpus):
 )
 def test_a_decoder_is_fine_tuned_as_it_read_inputs(config, overrides, both_sides):
     trained = make_experiment(resolve(config, DECODER | overrides, ""))
-    fields = fine_tuning_fields(resolve("configs/classification.py", {}, ""), {}, trained, "run")
+    fields = fine_tuning_fields(resolve("configs/classification.py", {}, ""), {}, trained)
     assert fields["data"]["bidirectional_inputs"] is both_sides
     assert make_experiment(fields).model.has_prefix is both_sides
 
@@ -175,5 +175,5 @@ def test_a_decoder_is_fine_tuned_as_it_read_inputs(config, overrides, both_sides
 def test_overrides_of_the_measure_come_first():
     trained = make_experiment(resolve("configs/clm.py", DECODER, ""))
     overrides = {"data.bidirectional_inputs": True, "data.split_seed": 3}
-    fields = fine_tuning_fields(resolve("configs/classification.py", overrides, ""), overrides, trained, "run")
+    fields = fine_tuning_fields(resolve("configs/classification.py", overrides, ""), overrides, trained)
     assert fields["data"]["bidirectional_inputs"] is True and fields["data"]["split_seed"] == 3

@@ -92,6 +92,38 @@ def test_losses_over_other_tokens_are_drawn_with_a_note(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "metrics"),
+    [
+        ("data.tokenizer", "other.model", {"loss", "loss/pairs", "bits_per_byte"}),
+        ("data.document_per", "paragraph", {"loss", "loss/pairs", "bits_per_byte"}),
+        ("data.filters.min_tokens", 50, {"loss", "loss/pairs", "bits_per_byte"}),
+        ("train.eval_windows", 0, {"loss", "loss/pairs", "bits_per_byte"}),
+        ("data.sources.pairs.weight", 9.0, {"loss", "bits_per_byte"}),  # loss/pairs is of one corpus
+        ("data.sources.text.documents", "pack", {"loss", "loss/pairs"}),  # bits per byte have a note on windows
+    ],
+)
+def test_another_part_of_the_held_out_text_is_noted(field, value, metrics, tmp_path, capsys):
+    """Before, only losses of other tokenizers and of other numbers of windows were."""
+    pytest.importorskip("matplotlib")
+    of_metric = dict.fromkeys(("loss", "loss/pairs", "bits_per_byte"), 2.0)
+    runs = [run_with(tmp_path / name, {"step": 1} | of_metric) for name in "abc"]
+    for run, changes in zip(runs, ({}, {field: value}, {"seed": 1}), strict=True):
+        config = resolve(f"configs/{'multitask' if 'sources' in field else 'clm'}.py", changes, "")
+        tokenizer = config["data"]["tokenizer"]
+        config["data"]["tokenizer"] = run + tokenizer  # a copy
+        Workdir(run).write_config(config | {"corpus": {"heldout": "aa", "tokenizer": tokenizer}})
+
+    def notes(other, metric):
+        plot([runs[0], other], str(tmp_path / "x.svg"), metric=metric, split="eval")
+        return capsys.readouterr().err
+
+    assert {
+        metric for metric in of_metric if f"differ in {field}: the {metric} of" in notes(runs[1], metric)
+    } == metrics
+    assert not any(notes(runs[2], metric) for metric in of_metric)
+
+
 def run_with(folder, *lines):
     folder.mkdir()
     (folder / "metrics.jsonl").write_text("".join(json.dumps({"split": "eval"} | line) + "\n" for line in lines))

@@ -252,7 +252,7 @@ def test_own_losses_have_no_tests_and_no_signs_and_are_not_counted(tmp_path):
     said = headline(results, tmp_path)
     assert "1 of 1 differences from the baseline that can be tested" in said and "for 1 family of tests" in said
     written = (tmp_path / "report.md").read_text()
-    assert "Each variant is scored on its own objective." in written
+    assert "What is scored differs between variants: the objective, the text or its tokens." in written
     assert "| `b` | 0.63 [0.25, 1.01] | 3 | – | – | – |" in written
     assert "| 0.1 | 1 | 2 |" in written and "variants do not compare" in written
 

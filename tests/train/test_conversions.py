@@ -133,19 +133,27 @@ def test_an_encoder_with_token_types_becomes_a_decoder_whose_positions_have_type
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("embedding", [{}, {"model__positions": "learned", "model__embedding_norm": True}])
-def test_a_decoder_becomes_both_stacks_of_an_encoder_decoder(corpus, tmp_path, embedding):
+@pytest.mark.parametrize(
+    ("embedding", "own_tables"),
+    [
+        ({}, {}),
+        ({"model__positions": "learned", "model__embedding_norm": True}, {}),
+        ({"model__sandwich_norm": True, "model__scale_embeddings": True}, {"model__share_embeddings": False}),
+    ],
+)
+def test_a_decoder_becomes_both_stacks_of_an_encoder_decoder(corpus, tmp_path, embedding, own_tables):
     _, saved = save(tmp_path, corpus, **embedding)
-    run, params, _ = started(corpus, tmp_path, "prefix_lm", "encoder_decoder", **embedding)
+    run, params, _ = started(corpus, tmp_path, "prefix_lm", "encoder_decoder", **embedding, **own_tables)
     found, saved = by_name(params), by_name(saved)
     own = {"encoder": "decoder", "cross_attention": "self_attention", "cross_attention_norm": "self_attention_norm"}
-    own |= {
-        f"{stack}_{name}": name for stack in ("encoder", "decoder") for name in ("position_embedder", "embedding_norm")
-    }
+    own["cross_attention_post_norm"] = "self_attention_post_norm"
+    names = ("token_embedder", "position_embedder", "embedding_norm")
+    own |= {f"{stack}_{name}": name for stack in ("encoder", "decoder") for name in names}
     for path, array in found.items():
         parts = [own.get(part, part) for part in path.split("/")]
         np.testing.assert_array_equal(array, saved["/".join(parts)], err_msg=path)
     assert any("cross_attention" in path for path in found)
+    assert any("encoder_token_embedder" in path for path in found) == bool(own_tables)
     # A step that donates the state: no array may be in it twice.
     state = run.init_state().starting_with(start_from(run, run.init_state().params, str(tmp_path))[0])
     _, metrics = run.train_step(state, run.to_devices(next(run.train_batches(0))))

@@ -29,6 +29,8 @@ BERT_FIELDS, BART_FIELDS = BERT["base"] | SMALL, BART["base"] | SMALL
 ALL = dict(d_model=32, num_heads=8, num_kv_heads=4, d_ff=60)
 TIED = dict(tie_embeddings=True)
 QWEN = dict(architecture="decoder_only", positions="rope", qk_norm=True, qkv_bias=True, scale_attention=True)
+GEMMA = dict(positions="rope", scale_attention=True, scale_embeddings=True, sandwich_norm=True, logits_softcap=3.0)
+GEMMA |= dict(attention_softcap=5.0, global_every=2, local_distance=2, first_layer_global=False)
 
 
 def wide(there, here, params, seed=0):
@@ -59,6 +61,9 @@ def wide(there, here, params, seed=0):
         (BERT_FIELDS | {"embedding_size": 10}, ALL | {"embedding_size": 30}),
         (BART_FIELDS | {"tie_embeddings": False}, ALL),
         (BART_FIELDS, {"d_ff": 60}),
+        (TIED | GEMMA | {"architecture": "decoder_only"}, ALL),
+        (TIED | GEMMA | {"scale_logits": True, "share_embeddings": False}, ALL),
+        (GEMMA | {"share_embeddings": False}, ALL),
     ],
 )
 def test_logits_are_those_of_the_narrow_model(changes, widths):
