@@ -23,7 +23,7 @@ Optional fields, which only some objectives make:
 | decoder_target_positions | int32 [B, T] | decoder-only | the place of each target in its text; see below; without this field, decoder_positions |
 | decoder_future_share | float32 [B] | decoder-only | the share of the edges from a position to a later one of the prefix that are open; without this field, all |
 | decoder_future_key | int32 [B] | decoder-only | the key of the random numbers that choose these edges, the same in all rows of a batch |
-| further_loss_weight | float32 [B] | decoder-only, encoder-only | in a batch of training, the weight of what the objective's learner adds to its loss, where a schedule changes it; without this field, that of the objective |
+| further_loss_weight | float32 [B] | all | in a batch of training, the weight of what the objective's learner adds to its loss, where a schedule changes it; without this field, that of the objective |
 | sentence_labels | int32 [B] | all | the class of the row's text or pair of sentences; -1 without one |
 
 An attention order removes keys from those that a token attends to. A token of order q >= 0 keeps the tokens of its segment
@@ -75,7 +75,11 @@ FIELDS: dict[str, Dtypes] = {
     },
 }
 OPTIONAL_FIELDS: dict[str, Dtypes] = {
-    "encoder_decoder": {"decoder_loss_denominators": np.float32, "sentence_labels": np.int32},
+    "encoder_decoder": {
+        "decoder_loss_denominators": np.float32,
+        "further_loss_weight": np.float32,
+        "sentence_labels": np.int32,
+    },
     "decoder_only": {
         "decoder_loss_denominators": np.float32,
         "decoder_future_share": np.float32,

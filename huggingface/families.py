@@ -74,7 +74,8 @@ def family_of_folder_config(hf_config: Mapping[str, Any]) -> Family:
     if not names:
         names = [family.architecture for family in FAMILIES.values() if family.model_type == model_type][:1]
     for family in FAMILIES.values():
-        if len(names) == 1 and names[0] in (family.architecture, *family.aliases):
+        own = vars(type(family)).get("aliases", ())  # another class's folders hold other tensors
+        if len(names) == 1 and names[0] in (family.architecture, *own):
             if model_type not in (None, family.model_type):
                 of_class = f"{family.model_type!r}, as of {names[0]}"
                 raise ConfigError(f"config.json: model_type={model_type!r} is not {of_class}")

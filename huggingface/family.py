@@ -131,7 +131,7 @@ class Family(abc.ABC):
     """A class of `transformers`: which models it can hold, its config.json and its tensors."""
 
     architecture: ClassVar[str]  # the name of the class, the entry of "architectures" in config.json
-    aliases: ClassVar[tuple[str, ...]] = ()  # other entries of "architectures" whose folders hold the same tensors
+    aliases: ClassVar[tuple[str, ...]] = ()  # other "architectures" with the same tensors; not inherited
     model_type: ClassVar[str]
     # Entries of the parameters besides "transformer", with their module: a function of the model and of `rngs`.
     heads: ClassVar[Mapping[str, Callable[..., nnx.Module]]] = {}

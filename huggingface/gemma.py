@@ -18,6 +18,7 @@ class Gemma(Llama):
     """GemmaForCausalLM: Llama with scaled embeddings and GELU. A scale of a norm is 1 plus its tensor."""
 
     architecture = "GemmaForCausalLM"
+    aliases = ("GemmaModel",)
     model_type = "gemma"
     defaults: ClassVar = {name: Llama.defaults[name] for name in Llama.defaults if name != "mlp_bias"} | {
         "vocab_size": 256000, "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28,
@@ -41,6 +42,7 @@ class Gemma2(Gemma):
     """
 
     architecture = "Gemma2ForCausalLM"
+    aliases = ("Gemma2Model",)
     model_type = "gemma2"
     defaults: ClassVar = Gemma.defaults | {
         "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
@@ -92,6 +94,7 @@ class Gemma3(Gemma2):
     """Gemma3ForCausalLM: Gemma 2 with norms of queries and keys, and local layers with wavelengths of their own."""
 
     architecture = "Gemma3ForCausalLM"
+    aliases = ("Gemma3TextModel",)
     model_type = "gemma3_text"
     defaults: ClassVar = Gemma2.defaults | {
         "vocab_size": 262208, "max_position_embeddings": 131072, "rope_theta": 1e6, "rope_local_base_freq": 1e4,

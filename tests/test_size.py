@@ -27,7 +27,7 @@ CODE = {
     "cluster": 395,
     "command": 388,
     "configs": 2_412,
-    "contract": 424,
+    "contract": 428,
     "data": 4_636,
     "evaluation": 1_913,
     "experiment": 1_114,
