@@ -33,6 +33,9 @@ class Gemma(Llama):
     activation = ("hidden_act", {"gelu_pytorch_tanh": "gated_gelu", "gelu": "gated_gelu"})  # "gelu" in first folders
     scale_offset = 1.0
 
+    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
+        return super()._huggingface_config(model, vocab) | {"pad_token_id": vocab.pad}
+
 
 class Gemma2(Gemma):
     """Gemma2ForCausalLM: Gemma with norms of the outputs of blocks, soft caps, and every second layer local.
@@ -171,9 +174,6 @@ class T5Gemma(Gemma2):
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return super()._model_fields(options, tensors) | {"dropout_rate": float(options["dropout_rate"])}
-
-    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
-        return super()._huggingface_config(model, vocab) | {"pad_token_id": vocab.pad}
 
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
         head = "lm_head.out_proj"
