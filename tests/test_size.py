@@ -33,7 +33,7 @@ CODE = {
     "experiment": 1_104,
     "files": 331,
     "generate": 1_035,
-    "huggingface": 2_314,
+    "huggingface": 2_318,
     "learners": 835,
     "models": 1_701,
     "objectives": 3_987,
