@@ -34,6 +34,9 @@ class Gemma(Llama):
     activation = ("hidden_act", {"gelu_pytorch_tanh": "gated_gelu", "gelu": "gated_gelu"})  # "gelu" in first folders
     scale_offset = 1.0
 
+    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
+        return super()._huggingface_config(model, vocab) | {"pad_token_id": vocab.pad}
+
 
 class Gemma2(Gemma):
     """Gemma2ForCausalLM: Gemma with norms of the outputs of blocks, soft caps, and every second layer local.
@@ -49,8 +52,12 @@ class Gemma2(Gemma):
         "num_key_value_heads": 4, "query_pre_attn_scalar": 256, "sliding_window": 4096, "layer_types": None,
         "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0,
     }  # fmt: skip
-    fields: ClassVar = Gemma.fields | {"sandwich_norm": (True,), "first_layer_global": (False,)}
-    equal: ClassVar = Llama.equal | {"local_rope_theta": lambda model: model.rope_theta}
+    fields: ClassVar = Gemma.fields | {"sandwich_norm": (True,)}
+    # Without local layers nothing reads these fields.
+    equal: ClassVar = Llama.equal | {
+        "first_layer_global": lambda model: model.first_layer_global and model.global_every == 1,
+        "local_rope_theta": lambda model: model.local_rope_theta if model.global_every == 1 else model.rope_theta,
+    }
     names: ClassVar = Llama.names | {
         "attention_softcap": "attn_logit_softcapping", "logits_softcap": "final_logit_softcapping",
     }  # fmt: skip
@@ -73,6 +80,7 @@ class Gemma2(Gemma):
         fields = super()._model_fields(options, tensors)
         return fields | {
             "global_every": global_every(options, 2, first_layer_global=False),
+            "first_layer_global": False,
             "local_distance": options["sliding_window"] - 1,
             "local_rope_theta": fields["rope_theta"],
         }
@@ -102,7 +110,7 @@ class Gemma3(Gemma2):
     }  # fmt: skip
     required: ClassVar = Gemma2.required | {"attn_logit_softcapping": 0.0}  # which transformers does not read
     fields: ClassVar = Gemma2.fields | {"qk_norm": (True,)}
-    equal: ClassVar = Llama.equal
+    equal: ClassVar = {name: value for name, value in Gemma2.equal.items() if name != "local_rope_theta"}
     free = ("global_every", "local_distance", "local_rope_theta", "logits_softcap")
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -174,9 +182,6 @@ class T5Gemma(Gemma2):
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return super()._model_fields(options, tensors) | {"dropout_rate": float(options["dropout_rate"])}
-
-    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
-        return super()._huggingface_config(model, vocab) | {"pad_token_id": vocab.pad}
 
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
         head = "lm_head.out_proj"

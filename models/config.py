@@ -212,8 +212,8 @@ def _check_layers(config: ModelConfig) -> None:
         )
     if config.sandwich_norm and config.norm_position != "pre":
         raise ValueError(
-            f"model.sandwich_norm=True needs model.norm_position='pre', not {config.norm_position!r}: a post-norm layer "
-            "has a norm after each block already"
+            f"model.sandwich_norm=True needs model.norm_position='pre', not {config.norm_position!r}: a post-norm "
+            "layer has a norm after each block already"
         )
     if config.logits_bias and config.prediction_head != "bert":
         raise ValueError(

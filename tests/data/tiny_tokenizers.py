@@ -113,7 +113,7 @@ def llama(folder, **settings):
 
 
 def gemma(folder, **settings):
-    """BPE with byte fallback: <pad> 0, <eos> 1, <bos> 2, <unk> 3, <mask> 4, a spare token, the ends of turns, pieces."""
+    """BPE with byte fallback: <pad> 0, <eos> 1, <bos> 2, <unk> 3, <mask> 4, a spare one, the ends of turns, pieces."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     specials = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"]

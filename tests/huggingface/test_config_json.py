@@ -1,5 +1,7 @@
 """Options of config.json: names and defaults as in `transformers`, and one line for what is unknown or cannot be."""
 
+import dataclasses
+
 import pytest
 
 from benchmarks.huggingface import VOCAB
@@ -236,6 +238,17 @@ def test_the_layers_of_gemma_2_have_one_order_where_layer_types_is_missing():
         check_options({"sliding_window_pattern": 3}, FAMILIES["Gemma2ForCausalLM"].defaults)
     assert fields_of("Gemma2ForCausalLM", sliding_window_pattern=3)["global_every"] == 2
     assert fields_of("Gemma3ForCausalLM", sliding_window_pattern=3)["global_every"] == 3
+
+
+@pytest.mark.parametrize("name", ["Gemma2ForCausalLM", "Gemma3ForCausalLM", "T5GemmaForConditionalGeneration"])
+def test_a_gemma_without_local_layers_is_written_whatever_their_fields_say(name):
+    family = FAMILIES[name]
+    model = family.model(family.flat(config_of(name)), {}, "float32")
+    every = dataclasses.replace(model, global_every=1, first_layer_global=True, local_rope_theta=7.0)
+    assert set(family.huggingface_config(every, VOCAB)["layer_types"]) == {"full_attention"}
+    local = dataclasses.replace(model, global_every=2, first_layer_global=True)
+    with pytest.raises(ConfigError, match=r"model.first_layer_global=True: .* has False"):
+        family.check_model(local)
 
 
 def test_the_token_tables_of_t5gemma_are_those_of_its_sections():

@@ -119,8 +119,11 @@ SPECIAL_IDS = {  # model_type -> options
     "modernbert": dict(pad_token_id=11, cls_token_id=14, sep_token_id=15) | BEGIN_AND_END,
 } | {
     name: dict(bos_token_id=11, eos_token_id=12)
-    for name in ("gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "t5gemma")
-}
+    for name in ("gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3")
+} | {
+    name: dict(pad_token_id=11, bos_token_id=11, eos_token_id=12)
+    for name in ("gemma", "gemma2", "gemma3_text", "t5gemma")
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MODELS)
