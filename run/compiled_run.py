@@ -234,15 +234,18 @@ def has_per_row_masks(experiment: Experiment) -> bool:
 def abstract_state(experiment: Experiment, mesh: Mesh) -> TrainState:
     """The state's shapes, dtypes and shardings on `mesh`, without the state."""
     optimizer = make_optimizer(experiment.optimizer, experiment.train.assumed_steps, experiment.model)
-    shapes = jax.eval_shape(functools.partial(initial_state, experiment, optimizer), 0)
+    shapes = jax.eval_shape(functools.partial(initial_state, experiment, optimizer, 0), experiment.params_shapes)
     return abstract(shapes, sharding.shardings(mesh, shapes))
 
 
 def initial_state(
-    experiment: Experiment, optimizer: optax.GradientTransformation, seed: int | np.ndarray
+    experiment: Experiment,
+    optimizer: optax.GradientTransformation,
+    seed: int | np.ndarray,
+    params: Params | None = None,
 ) -> TrainState:
-    """The state before the first step of `experiment` with the seed `seed`."""
-    return init_state(experiment.learner, optimizer, seed, experiment.model.dtype, experiment.train.ema_decay)
+    """The state before the first step of `experiment` with the seed `seed`, or with the parameters `params`."""
+    return init_state(experiment.learner, optimizer, seed, experiment.model.dtype, experiment.train.ema_decay, params)
 
 
 def check_mesh(experiment: Experiment, mesh: Mesh | AbstractMesh) -> None:

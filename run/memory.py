@@ -126,17 +126,14 @@ def _with_choice(experiment: Experiment, remat: str, steps: int, reason: str = "
     remat = remat if experiment.model.remat == "auto" else experiment.model.remat
     steps = experiment.train.grad_accum_steps or steps
     config, learner = experiment.config, experiment.learner
-    model = dataclasses.replace(experiment.model, remat=remat)
-    setup = dataclasses.replace(learner.setup, grad_accum_steps=steps)
     changes = {"model": {"remat": remat}, "train": {"grad_accum_steps": steps}}
-    return dataclasses.replace(
-        experiment,
-        config={**config, **{section: {**config[section], **fields} for section, fields in changes.items()}},
-        train=dataclasses.replace(experiment.train, grad_accum_steps=steps),
-        model=model,
-        learner=type(learner).make(learner.objective, model, setup),
-        chosen=f"{describe(remat, steps)}, {reason}",
-    )
+    config = {**config, **{section: {**config[section], **fields} for section, fields in changes.items()}}
+    model = dataclasses.replace(experiment.model, remat=remat)
+    train, setup = (dataclasses.replace(part, grad_accum_steps=steps) for part in (experiment.train, learner.setup))
+    learner, reason = type(learner).make(learner.objective, model, setup), f"{describe(remat, steps)}, {reason}"
+    chosen = dataclasses.replace(experiment, config=config, train=train, model=model, learner=learner, chosen=reason)
+    vars(chosen)["params_shapes"] = experiment.params_shapes  # traced once: the two fields do not change them
+    return chosen
 
 
 def describe(remat: str, grad_accum_steps: int) -> str:

@@ -64,6 +64,7 @@ def init_state(
     seed: int | jax.Array,
     precision: str = "float32",
     ema_decay: float = 0.0,
+    params: Params | None = None,
 ) -> TrainState:
     """Returns the state before the first step.
 
@@ -73,8 +74,9 @@ def init_state(
       seed: of the parameters; an int or an int32 [], which may be traced.
       precision: "float16" adds a loss scale.
       ema_decay: `train.ema_decay`; above 0, adds the average of the parameters.
+      params: in place of those that the learner initializes.
     """
-    params = learner.init_params(jax.random.key(seed))
+    params = params or learner.init_params(jax.random.key(seed))
     step, skipped, in_a_row = jnp.zeros((3,), jnp.int32)  # separate arrays: a donated state may not contain one twice
     average = initial_average(params) if ema_decay else None
     return TrainState(step, params, optimizer.init(params), skipped, in_a_row, initial_loss_scale(precision), average)

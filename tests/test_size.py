@@ -38,7 +38,7 @@ CODE = {
     "models": 1_694,
     "objectives": 4_029,
     "plan": 647,
-    "run": 1_365,
+    "run": 1_366,
     "show": 995,
     "studies": 3_274,
     "train": 1_055,

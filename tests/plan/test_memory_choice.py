@@ -12,13 +12,16 @@ from rich.console import Console
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from plan.estimate import Topology, estimate
-from run.compiled_run import make_run
-from run.memory import Machine, activation_bytes, fewest_that_fit, resolve_memory, this_machine
+from run.compiled_run import abstract_state, make_run
+from run.memory import Machine, fewest_that_fit, resolve_memory, this_machine
 from run.restore import load_experiment
+from run.sharding import AXES
 from tests.table import small_config
 from train import loop
 from train.loop import train_and_evaluate
 from workdir.run_config import read_config
+
+pytestmark = pytest.mark.usefixtures("traced_once")
 
 AUTO = {"model__remat": "auto", "train__grad_accum_steps": 0}
 ORDER = list(itertools.product(("none", "dots", "full"), (1, 2, 4, 8)))
@@ -36,23 +39,6 @@ def machine(memory, devices=1):
 
 def choice_of(experiment):
     return experiment.model.remat, experiment.train.grad_accum_steps
-
-
-@pytest.fixture(scope="module", autouse=True)
-def traced_once():
-    """The activations of a config on a mesh are traced once in this file, since a trace takes a second."""
-    found = {}
-
-    def once(experiment, mesh, platform):
-        key = repr((experiment.config, dict(mesh.shape), platform))
-        if key not in found:
-            found[key] = activation_bytes(experiment, mesh, platform)
-        return found[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("run.memory", "plan.estimate"):
-            patch.setattr(f"{module}.activation_bytes", once)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +165,15 @@ def test_this_machine_has_the_memory_that_jax_can_use(monkeypatch):
     assert this_machine().usable_bytes == 8 * 10**9, "the same program runs on all devices"
     gpu.memory_stats = lambda: None
     assert this_machine().usable_bytes is None
+
+
+def test_the_choice_and_the_state_need_one_trace_of_the_parameters(needed, monkeypatch):
+    experiment, traced = make_experiment(fields_of(seed=1)), []
+    learner, init_params = type(experiment.learner), type(experiment.learner).init_params
+    monkeypatch.setattr(learner, "init_params", lambda self, key: traced.append(1) or init_params(self, key))
+    resolved = resolve_memory(experiment, machine(needed["full", 8]))
+    abstract_state(resolved, jax.sharding.AbstractMesh((1, 1, 1), AXES))
+    assert choice_of(resolved) == ("full", 8) and len(traced) == 1
 
 
 def test_a_step_is_not_compiled_before_the_choice(corpus):

@@ -16,7 +16,7 @@ from plan.estimate import Topology, estimate, parse_topology, with_pool
 from run.memory import resolve_memory
 from tests.table import CONFIGS, presets_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]  # the estimate needs what the choice traced
 
 V5E_HOST = Topology("v5e:2x2", 4, CHIPS["v5e"], ())  # without a compiler
 V5P_CUBE = Topology("v5p:4x4x4", 64, CHIPS["v5p"], ())
@@ -65,7 +65,7 @@ def test_every_preset_above_base_fits_its_machine(config, preset):
     is_sharded = experiment.mesh.fsdp == -1
     assert is_sharded == (not experiment.train.grad_accum_steps) or experiment.model.remat == "auto"
     on_cube = is_sharded and experiment.train.batch_size >= V5P_CUBE.num_devices  # a device has a row or more
-    for topology in (own, V5P_CUBE) if on_cube else (own,):
+    for topology in {own, V5P_CUBE} if on_cube else {own}:
         resolved = resolve_memory(experiment, topology.machine)
         assert resolved.warnings == experiment.warnings
         assert_fits(resolved, topology)
