@@ -12,7 +12,7 @@ import pytest
 from tests.test_size import code_lines
 
 ROOT = pathlib.Path(__file__).parent.parent
-MOST_FILES, MOST_LINES = 86, 4_928
+MOST_FILES, MOST_LINES = 86, 4_948
 # Trains until the first line of training metrics, and prints where the functions that were called begin.
 PROGRAM = """
 import json, sys, threading
