@@ -92,7 +92,10 @@ def test_sentencepieces_own_sentinels(tmp_path):
     assert tokenizer.vocab.sentinel_ids == tuple(range(3, 13)) == tuple(loaded.convert_tokens_to_ids(symbols))
 
 
-@pytest.mark.parametrize(("kind", "model_type"), zip(KINDS, ["gpt2", "roberta", "t5", "llama", "gemma", "bert"], strict=True))
+MODEL_TYPES = ["gpt2", "roberta", "t5", "llama", "gemma", "bert"]
+
+
+@pytest.mark.parametrize(("kind", "model_type"), zip(KINDS, MODEL_TYPES, strict=True))
 def test_tokenizer_json(tmp_path, kind, model_type):
     path = KINDS[kind](tmp_path / "in")
     tokenizer = HuggingFaceTokenizer(path, **OPTIONS)
