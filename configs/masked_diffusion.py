@@ -36,7 +36,7 @@ VARIANTS = {
     "polynomial": _MD4 | dict(noise_schedule="polynomial"),
     "cart": _COUNT | dict(alignment="next", noise="bernoulli", cart_p=0.1),
     "response": _COUNT | dict(name="response_diffusion", padded_length=0),
-    "padded_response": _COUNT | dict(name="response_diffusion", noise="bernoulli", padded_length=128),
+    "padded_response": _COUNT | dict(name="response_diffusion", noise="bernoulli", padded_length=0),  # see below
 }
 
 
@@ -50,6 +50,6 @@ def get_config(preset: str = "tiny") -> ConfigDict:
         if size in DIAL:
             config.data.inputs_length = 512
             config.train.batch_size //= 4
-    if variant == "padded_response":
+    if variant == "padded_response":  # to the length of a row
         config.objective.padded_length = config.data.inputs_length
     return config

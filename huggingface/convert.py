@@ -34,7 +34,7 @@ from workdir.run_config import IN_WORKDIR
 from workdir.workdir import Workdir
 
 _CONFIGS = Path(__file__).parents[1] / "configs"
-# The class of transformers -> the config file of its objective.
+# The class of transformers -> the config file of its objective; that of decoders is clm.py.
 _DEFAULT_CONFIGS = {
     "T5ForConditionalGeneration": "span_corruption.py",
     "BartForConditionalGeneration": "bart.py",
@@ -44,15 +44,6 @@ _DEFAULT_CONFIGS = {
     "RobertaForMaskedLM": "mlm.py:roberta",
     "ElectraForMaskedLM": "mlm.py",
     "ModernBertForMaskedLM": "mlm.py:roberta",
-    "GPT2LMHeadModel": "clm.py",
-    "GPTNeoXForCausalLM": "clm.py",
-    "LlamaForCausalLM": "clm.py",
-    "MistralForCausalLM": "clm.py",
-    "Qwen2ForCausalLM": "clm.py",
-    "Qwen3ForCausalLM": "clm.py",
-    "GemmaForCausalLM": "clm.py",
-    "Gemma2ForCausalLM": "clm.py",
-    "Gemma3ForCausalLM": "clm.py",
 }
 # In the folder of the tokenizer's model.
 _TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -122,13 +113,14 @@ def default_config(path: str, where: str | None = None) -> Path:
     if isinstance(source, ElectraPair):
         return _CONFIGS / "electra.py"
     name = source.family.architecture
-    if name not in _DEFAULT_CONFIGS:
+    defaults = {name: "clm.py"} if source.family.fields["architecture"] == ("decoder_only",) else _DEFAULT_CONFIGS
+    if name not in defaults:
         raise ConfigError(
             f"{where}: {name} alone predicts no tokens: to fine-tune it, set --config.train.init_from={path} in "
             "a run of configs/classification.py; an ELECTRA model is imported from a folder with the folders generator "
             "and discriminator"
         )
-    return _CONFIGS / _DEFAULT_CONFIGS[name]
+    return _CONFIGS / defaults[name]
 
 
 def read_model(

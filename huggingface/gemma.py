@@ -13,6 +13,10 @@ from huggingface.family import Tensor, linear, norm
 from huggingface.layer_options import GLOBAL, LOCAL, global_every, layer_types, require_rope, theta_of
 from models.config import ModelConfig
 
+_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
+# Options of T5Gemma's sections that may differ.
+_OF_STACK = {"is_decoder", "cross_attention_hidden_size", "model_type", "use_cache", "architectures"}
+
 
 class Gemma(Llama):
     """GemmaForCausalLM: Llama with scaled embeddings and GELU. A scale of a norm is 1 plus its tensor."""
@@ -95,9 +99,6 @@ class Gemma2(Gemma):
         }
 
 
-_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
-
-
 class Gemma3(Gemma2):
     """Gemma3ForCausalLM: Gemma 2 with norms of queries and keys, and local layers with wavelengths of their own."""
 
@@ -133,9 +134,6 @@ class Gemma3(Gemma2):
         return super().table(model, hf_config) + query_key_norms(self.scale_offset)
 
 
-_OF_DECODER = {"is_decoder", "cross_attention_hidden_size", "model_type", "use_cache", "architectures"}
-
-
 class T5Gemma(Gemma2):
     """T5GemmaForConditionalGeneration: two stacks of Gemma 2, each with its own token table, and cross-attention.
 
@@ -161,7 +159,7 @@ class T5Gemma(Gemma2):
         if not all(isinstance(stack, dict) for stack in stacks):
             raise ConfigError("config.json: encoder and decoder must each be a section of options")
         encoder, decoder = stacks
-        for name in sorted((encoder.keys() | decoder.keys()) - _OF_DECODER):
+        for name in sorted((encoder.keys() | decoder.keys()) - _OF_STACK):
             if encoder.get(name) != decoder.get(name):
                 raise ConfigError(
                     f"config.json: {name} is {encoder.get(name)!r} in encoder and {decoder.get(name)!r} in decoder: "

@@ -262,15 +262,18 @@ def linear_maps(x: Array, *maps: Linear) -> list[Array]:
     return list(jax.lax.split(y, [kernel.shape[1] for kernel in kernels], axis=1))
 
 
+def normed(x: Array, scale: Array | float = 1, bias: Array | float = 0, *, epsilon: float, centered: bool) -> Array:
+    """Returns RMSNorm of x over the last axis, or LayerNorm if `centered`; computed in float32, same dtype as x."""
+    y = x.astype(jnp.float32)
+    if centered:
+        y -= y.mean(-1, keepdims=True)
+    y *= jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + epsilon)
+    return (y * scale + bias).astype(x.dtype)
+
+
 def rms_normed(x: Array, epsilon: float) -> Array:
-    """Returns x over its root mean square along the last axis; computed in float32, same dtype as x."""
-
-    @recomputed
-    def norm(x: Array) -> Array:
-        y = x.astype(jnp.float32)
-        return (y * jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + epsilon)).astype(x.dtype)
-
-    return norm(x)
+    """Returns x over its root mean square along the last axis, as `normed`, recomputed in the backward pass."""
+    return recomputed(functools.partial(normed, epsilon=epsilon, centered=False))(x)
 
 
 class Norm(nnx.Module):
@@ -290,16 +293,8 @@ class Norm(nnx.Module):
     def __call__(self, x: Array) -> Array:
         if self.centered and target_platform() in GPUS:
             return _layer_norm(x, self.scale[...], None if self.bias is None else self.bias[...], self.epsilon)
-
-        @recomputed
-        def norm(x: Array, scale: Array, bias: Array | float) -> Array:
-            y = x.astype(jnp.float32)
-            if self.centered:
-                y -= y.mean(-1, keepdims=True)
-            y *= jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + self.epsilon)
-            return (y * scale + bias).astype(x.dtype)
-
-        return norm(x, self.scale[...], 0.0 if self.bias is None else self.bias[...])
+        norm = recomputed(functools.partial(normed, epsilon=self.epsilon, centered=self.centered))
+        return norm(x, self.scale[...], 0 if self.bias is None else self.bias[...])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))

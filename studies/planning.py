@@ -35,9 +35,8 @@ _SAME_MODEL = re.compile(
     r"(model|optimizer|loss)\..*|precision|train\.(batch_size|ema_decay)"
     r"|data\.(inputs_length|targets_length|examples_per_row|packing)"
 )
-_TEXT = re.compile(
-    r"data\.(source|path|heldout|split)"
-)  # overrides by which a measure scores other text than the run's
+# Overrides by which a measure scores other text than the run's.
+_TEXT = re.compile(r"data\.(source|path|heldout|split)")
 _MOST_STEPS = 2**31
 _MOST_WARMUP = 0.25  # of a run's updates, without a warning
 _COUNTED_BATCHES = 32  # at first, from which the raw tokens of a step are estimated

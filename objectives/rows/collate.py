@@ -67,8 +67,10 @@ class Collator:
         schedule = self.denoisers[0].schedule
         if schedule is None or (name := schedule.final.scheduled_weight) not in schedule.fields:
             return fields
-        objectives = [schedule.final] * num_rows if steps is None else map(schedule.at, steps.tolist())
-        return fields | {"further_loss_weight": np.array([getattr(each, name) for each in objectives], np.float32)}
+        of_rows = np.full(num_rows, schedule.end_step) if steps is None else steps
+        distinct, place = np.unique(of_rows, return_inverse=True)
+        weights = np.array([getattr(schedule.at(step), name) for step in distinct.tolist()], np.float32)
+        return fields | {"further_loss_weight": weights[place]}
 
     def place(self, examples: Examples, windows: Windows, num_rows: int) -> Batch:
         """Returns a batch of `num_rows` rows with the examples of `windows`, which are in the windows' order."""

@@ -6,6 +6,7 @@ from configs.studies.base import heldout_loss, raw_tokens, study, variant
 from studies.study import Study, make_study
 
 # A model that trains in milliseconds.
+ALLOWED = {"train.init_from_overlap": "allow"}
 SMALL = {
     "model.d_model": 16,
     "model.d_ff": 16,
