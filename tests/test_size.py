@@ -36,7 +36,7 @@ CODE = {
     "huggingface": 2_312,
     "learners": 835,
     "models": 1_691,
-    "objectives": 4_028,
+    "objectives": 4_036,
     "plan": 646,
     "run": 1_366,
     "show": 995,
