@@ -1,5 +1,7 @@
 """Dropout of whole models: which elements share a draw, at every place where a model drops elements."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from configs import architectures
 from configs.base import get_config
-from models import attention, layers
+from models import attention, kernels, layers
 from models.config import ModelConfig
 from models.transformer import apply, bind
 from tests.models import tiny
@@ -39,6 +41,21 @@ def test_the_draws_of_a_published_model_are_per_element_except_in_t5(name, monke
     least = stacks * (5 + (config.norm_position == "pre"))
     assert len(drawn) >= least + 2 * (stacks == 2)
     assert {draw[-2] for draw in drawn} == ({5} if per_element else {1})
+
+
+def test_without_attention_dropout_all_but_the_probabilities_are_dropped_with_the_same_draws(monkeypatch):
+    """Of self-attention and cross-attention. The other model's attention does not get its key."""
+    key = jax.random.key(0)
+    with_it = tiny.config(dropout_rate=0.3, dropout_broadcast_positions=False)
+    without = dataclasses.replace(with_it, attention_dropout=False)
+    states = [bind(config, tiny.params(config)).hidden(BATCH, dropout_key=key) for config in (with_it, without)]
+    attend = attention.dot_product_attention
+    monkeypatch.setattr(
+        kernels, "dot_product_attention", lambda *args, dropout_key, **options: attend(*args, **options)
+    )
+    expected = bind(with_it, tiny.params(with_it)).hidden(BATCH, dropout_key=key)
+    np.testing.assert_array_equal(states[1], expected)
+    assert np.abs(states[0] - expected).max() > 0.1
 
 
 def random_words(jaxpr):
