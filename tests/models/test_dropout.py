@@ -69,17 +69,19 @@ def random_words(jaxpr):
     return total
 
 
-def test_a_step_draws_a_word_for_each_line_and_column_of_a_mask():
+@pytest.mark.parametrize(("attention_dropout", "words"), [(True, 1104), (False, 904)])
+def test_a_step_draws_a_word_for_each_line_and_column_of_a_mask(attention_dropout, words):
     """4 rows of 5 tokens. A word for each entry would be 4,320 words."""
     shape = dict(architecture="encoder_only", positions="none", dropout_broadcast_positions=False, dropout_rate=0.1)
-    config = tiny.config(**shape)  # 2 layers, 4 heads, 16 features, feed-forward blocks of 20
+    # 2 layers, 4 heads, 16 features, feed-forward blocks of 20
+    config = tiny.config(**shape, attention_dropout=attention_dropout)
     batch = tiny.rows("encoder", [[1] * 5] * 4, [[3] * 5] * 4)
     loss = lambda params, key: bind(config, params).hidden(batch, dropout_key=key).sum()  # noqa: E731
     step = jax.make_jaxpr(jax.grad(loss))(tiny.params(config), jax.random.key(0))
     # Embeddings and final norm; probabilities, their output, both sides of the feed-forward block, of which the
     # backward pass computes one again.
-    outside, layer = 2 * (5 + 16), (4 * 5 + 5) + (5 + 16) + 2 * (5 + 20) + (5 + 16)
-    assert random_words(step.jaxpr) == 4 * (outside + 2 * layer) == 1104
+    outside, layer = 2 * (5 + 16), attention_dropout * (4 * 5 + 5) + (5 + 16) + 2 * (5 + 20) + (5 + 16)
+    assert random_words(step.jaxpr) == 4 * (outside + 2 * layer) == words
 
 
 @pytest.fixture(scope="module")
