@@ -13,7 +13,7 @@ from contract.batch import Batch
 from contract.rng import GOLDEN, mix64, seed_bits
 from contract.windows import BatchSpec, Windows
 from data.windows.batches import Batches, DrawnExamples, example_weights
-from data.windows.documents import Documents, MixedDocuments
+from data.windows.documents import Documents, MixedDocuments, members
 from data.windows.order import Drawn, permute
 from data.windows.windowing import WindowReader, make_reader
 
@@ -156,8 +156,8 @@ class Heldout:
         is_corpus = [windows_of.corpus == corpus for windows_of in self.batches.spec.windows]
         step = max(-(-int(self.num_raw_tokens[is_corpus].sum()) // most), 1)
         starts, lengths = self.batches.draw_windows(windows[::step]).slices[:2]
-        ends = np.cumsum(lengths)
-        return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
+        slices, nth = members(lengths)
+        return starts[slices] + nth
 
 
 def _visit_order(readers: Sequence[WindowReader], seed: int, most: int | None) -> Drawn:
@@ -185,9 +185,7 @@ def visits(reader: WindowReader, seed: int, most: int) -> np.ndarray:
 def _windows_of_rounds(reader: WindowReader, seed: int, num_documents: int, num_rounds: int) -> np.ndarray:
     """The windows, each once, of the first rounds over the first documents."""
     first, counts = reader.windows_of(np.arange(num_documents))
-    visited = np.minimum(counts, num_rounds)
-    document = np.repeat(np.arange(num_documents), visited)
-    nth = np.arange(len(document)) - np.repeat(np.cumsum(visited) - visited, visited)
+    document, nth = members(np.minimum(counts, num_rounds))
     keys = mix64(np.uint64(seed_bits(seed, "visits")) + GOLDEN * document.astype(np.uint64))
     windows = first[document] + permute(nth, counts[document], keys)
     in_rounds = windows[np.argsort(nth, kind="stable")]
