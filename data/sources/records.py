@@ -21,8 +21,8 @@ from typing import Any
 
 from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
-from data.sources.files import File, UnreadableFile, file_digest, files_source, open_contents, split_text, text_digest
-from data.sources.source import RawDocument, Skipped, Source
+from data.sources.files import File, UnreadableFile, file_digest, open_contents, split_text, text_digest
+from data.sources.source import RawDocument, Skipped
 from files.atomic import parse_json
 
 _ROWS = 1024  # in memory at a time
@@ -192,12 +192,8 @@ def string_field(fields: dict[str, Any], key: str, *, may_be_empty: bool = False
     return value
 
 
-def open_jsonl(corpus: CorpusConfig, path: str, field: str) -> Source:
-    """Returns the corpus of the JSON-lines files `path`."""
-    return files_source(corpus, path, field, "JSON line", _read_jsonl)
-
-
-def _read_jsonl(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+def read_jsonl(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+    """Yields the documents of a JSON-lines file, empty ones included. Raises OSError."""
     digest = file_digest(file)
     with open_contents(file) as lines:
         for number, line in enumerate(lines, start=1):
@@ -208,12 +204,8 @@ def _read_jsonl(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[
                 yield from read_record(file.name, f"{file.name}:{number}", read_fields, corpus, skipped, digest)
 
 
-def open_parquet(corpus: CorpusConfig, path: str, field: str) -> Source:
-    """Returns the corpus of the parquet files `path`."""
-    return files_source(corpus, path, field, corpus.document_per, _read_parquet)
-
-
-def _read_parquet(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+def read_parquet(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+    """Yields the documents of a parquet file, empty ones included. Raises OSError and UnreadableFile."""
     yield from read_rows(_batches(file, corpus.text_key), file.name, corpus, skipped)
 
 
