@@ -75,10 +75,8 @@ def check_files(
             raise ValueError(f"{name} has {actual} bytes, not {size}")
     if sum(meta["file_sizes"].values()) >= SMALL_BYTES:
         _check_together(folder, meta, all_gather)
-        return
-    for name, checksum in meta["checksums"].items():
-        if file_checksum(folder / name) != checksum:
-            raise ValueError(f"{name} differs from its checksum")
+    else:
+        verify(folder, meta)
 
 
 def _check_together(folder: Path, meta: Mapping[str, Any], all_gather: Callable[[Any], list[Any]]) -> None:
