@@ -10,6 +10,7 @@ Suffixes: B rows, K hidden tokens of a row, L positions, D model, V vocabulary (
 
 import dataclasses
 import functools
+import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -114,15 +115,13 @@ class LanguageModel:
 
         Raises ConfigError for an example that is longer than the model's learned positions.
         """
-        running: tuple[list[tuple[int, Example]], tuple[Array, Array]] | None = None
-        for started, shape, rows in self.batches(examples, rows_per_batch):
-            # The next batch is made while the devices compute this one.
-            following = started, self._start([example for _, example in started], shape, rows, text_only)
-            if running is not None:
-                yield from _finish(*running)
-            running = following
-        if running is not None:
-            yield from _finish(*running)
+        running = (
+            (started, self._start([example for _, example in started], shape, rows, text_only))
+            for started, shape, rows in self.batches(examples, rows_per_batch)
+        )
+        # The next batch is made while the devices compute this one.
+        for batch, _ in itertools.pairwise(itertools.chain(running, [None])):
+            yield from _finish(*batch)
 
     def logits(self, batch: Mapping[str, Any]) -> Array:
         """Returns logits, float32 [B, L, V], at the positions of the decoder, or of the encoder without a decoder.

@@ -1,6 +1,7 @@
 """Evaluation on the held-out documents: every window at most once, with sums by denoiser and document."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Set
 from typing import Any
@@ -55,16 +56,11 @@ def heldout_windows(experiment: Experiment) -> str:
 
 
 def _sums(run: CompiledRun, params: Params) -> Iterator[dict[str, Any]]:
-    """Yields the Sums of each held-out batch, one batch later, so that the device does not wait for the host."""
-    data, pending = run.experiment.data, None
-    batches = run.heldout.batches
-    for batch in loader(batches, start=0, threads=data.reader_threads, prefetch=data.prefetch_batches):
-        sums = run.eval_step(params, sharding.to_global(batch, run.batch_sharding))
-        if pending is not None:
-            yield pending
-        pending = sums
-    if pending is not None:
-        yield pending
+    """Returns the Sums of each held-out batch, one batch later, so that the device does not wait for the host."""
+    data = run.experiment.data
+    batches = loader(run.heldout.batches, start=0, threads=data.reader_threads, prefetch=data.prefetch_batches)
+    found = (run.eval_step(params, sharding.to_global(batch, run.batch_sharding)) for batch in batches)
+    return (sums for sums, _ in itertools.pairwise(itertools.chain(found, [None])))
 
 
 class DocumentSums:
