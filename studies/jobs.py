@@ -138,9 +138,7 @@ def _failed(job: Job, plan: Plan, status: int, printed: str, log: str) -> Outcom
         reason = f"the process was ended by signal {signal.Signals(-status).name}"
     reason = reason.removeprefix("error: ")[:_ERROR_CHARS]
     state = "diverged" if status == _DIVERGED else "failed"
-    run = dict(variant=job.variant, seed=job.seed, field=job.field, value=job.value)
-    reason = f"{reason}; log: {log}"
-    return Outcome(**run, state=state, reason=reason, config_digest=plan.config_digest(job, {}))
+    return Outcome(**vars(job), state=state, reason=f"{reason}; log: {log}", config_digest=plan.config_digest(job, {}))
 
 
 def _main(job: Job, plan: Plan, out: str) -> None:
@@ -212,10 +210,7 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     environment |= code_digests(folder.workdir(name).config() for name in stages)
     commands = dict.fromkeys(measure.command(trained.workdir.path, trained) for measure in measures.values())
     outcome = Outcome(
-        variant=job.variant,
-        seed=job.seed,
-        field=job.field,
-        value=job.value,
+        **vars(job),
         **_numbers(measured),
         **(_training(variant, trained) if variant.main is not None else {}),
         swept=swept,
