@@ -336,18 +336,16 @@ class StudyFolder:
             if any((self.path / "runs").glob(f"{job.name}-*")) or self.workdir(job.name).exists:
                 return Outcome(**run, state="unfinished", reason="the run or its measures are not complete")
             return Outcome(**run, state="missing", reason="the run has not started")
+        remedy, reason = "the same command measures the run again", ""
         try:
-            remedy = "the same command measures the run again"
             outcome = _read(Outcome, file, remedy, optional=("measure_commands",))
-            if problem := _problem(outcome, job, plan):
-                raise ConfigError(f"{file} is damaged: {problem}: {remedy}")
-            if problem := _trained_otherwise(outcome, job, plan):
-                raise ConfigError(
-                    f"{file} is of another run: {problem}: restore it, or delete the run to train it again"
-                )
         except ConfigError as error:
             return Outcome(**run, state="damaged", reason=str(error))
-        return outcome
+        if problem := _problem(outcome, job, plan):
+            reason = f"{file} is damaged: {problem}: {remedy}"
+        elif problem := _trained_otherwise(outcome, job, plan):
+            reason = f"{file} is of another run: {problem}: restore it, or delete the run to train it again"
+        return Outcome(**run, state="damaged", reason=reason) if reason else outcome
 
     def _file(self, job: Job) -> Path:
         return self.path / "outcomes" / f"{job.name}.json"
