@@ -195,13 +195,18 @@ def string_field(fields: dict[str, Any], key: str, *, may_be_empty: bool = False
 def read_jsonl(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
     """Yields the documents of a JSON-lines file, empty ones included. Raises OSError."""
     digest = file_digest(file)
-    with open_contents(file) as lines:
-        for number, line in enumerate(lines, start=1):
-            if number == 1:
-                line = line.removeprefix(codecs.BOM_UTF8)
-            if line.strip():
-                read_fields = functools.partial(read_object, line)
-                yield from read_record(file.name, f"{file.name}:{number}", read_fields, corpus, skipped, digest)
+    with open_contents(file) as contents:
+        for number, line in numbered_lines(contents):
+            read_fields = functools.partial(read_object, line)
+            yield from read_record(file.name, f"{file.name}:{number}", read_fields, corpus, skipped, digest)
+
+
+def numbered_lines(contents: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines of a JSON-lines file that are not blank, with their numbers, without a byte order mark."""
+    for number, line in enumerate(contents, start=1):
+        line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        if line.strip():
+            yield number, line
 
 
 def read_parquet(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
