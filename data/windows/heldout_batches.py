@@ -42,6 +42,7 @@ class Heldout:
       num_groups: the groups in a batch: the most examples in a row times the rows.
       num_windows: int64 [K], the windows of each denoiser.
       num_raw_tokens: int64 [K], the tokens of these windows.
+      documents: int64 [D], the numbers in the stores of the documents of which a part is read, ascending.
       shares: float64 [K], the denoisers' shares of the raw tokens in training; their sum is 1. If the shares change
         during the run: the means of the first and the last.
     """
@@ -105,6 +106,7 @@ class Heldout:
         self.num_raw_tokens = np.bincount(drawn.denoiser_ids, drawn.lengths, len(readers)).astype(np.int64)
         example = np.cumsum(drawn.slices.begins) - 1
         documents_read = self.batches.in_store(drawn.reader_ids[example], drawn.slices.documents)
+        self.documents = np.unique(documents_read)
         self._documents_read = {k: np.unique(documents_read[drawn.denoiser_ids[example] == k]) for k in read.tolist()}
 
     def examples(self, n: int) -> ScoredExamples:
