@@ -176,11 +176,7 @@ def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
 
 
 def _read_tokenizer(corpus: CorpusConfig, where: str) -> Tokenizer:
-    options = {
-        "num_sentinels": corpus.num_sentinels,
-        "mode_tokens": corpus.mode_tokens,
-        "append_special_tokens": corpus.append_special_tokens,
-    }
+    options = {name: getattr(corpus, name) for name in ("num_sentinels", "mode_tokens", "append_special_tokens")}
     if corpus.tokenizer == "byte":
         return ByteTokenizer(**options)
     check_access(corpus.tokenizer, where)
