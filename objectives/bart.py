@@ -110,8 +110,11 @@ class BART(Objective):
     def expected(self):
         if not self.mask_rate:
             return {}
-        in_spans = self.mask_length == "span_poisson"
-        return {"corrupted": covered_share(self.mask_rate, self.poisson_lambda) if in_spans else self.mask_rate}
+        if self.mask_length == "span_poisson":
+            return {"corrupted": covered_share(self.mask_rate, self.poisson_lambda)}
+        # With a mask for each token all others are at their places, if they are in order.
+        in_order = not (self.permute_sentences or self.rotate)
+        return {"corrupted": self.mask_rate} if in_order or not self.replace_length else {}
 
     def _order(self, tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocab: Vocab) -> np.ndarray:
         ends = sentence_ends(tokens, lengths, vocab, self.sentence_ends)

@@ -41,15 +41,23 @@ class SpanCorruption(Denoising):
 
     def check(self, field):
         super().check(field)
-        shortest = self.noise_density / (1 - self.noise_density)
-        if self.span_length_distribution != "composition" and self.mean_noise_span_length < shortest:
-            raise ConfigError(
-                f"{field}.mean_noise_span_length={self.mean_noise_span_length} is too short for {field}.noise_density="
-                f"{self.noise_density} and {field}.span_length_distribution={self.span_length_distribution!r}: there "
-                f"are fewer other tokens than spans; set it to {shortest:.4g} or more, or the distribution to "
-                "'composition'"
-            )
-        return []
+        if self.mean_noise_span_length >= self._least_mean_length:
+            return []
+        message = (
+            f"{field}.mean_noise_span_length={self.mean_noise_span_length} is too short for {field}.noise_density="
+            f"{self.noise_density}: there are fewer other tokens than spans"
+        )
+        if self.span_length_distribution == "composition":
+            return [f"{message}, so spans have {self._least_mean_length:.4g} tokens on average"]
+        raise ConfigError(
+            f"{message} of {field}.span_length_distribution={self.span_length_distribution!r}; set it to "
+            f"{self._least_mean_length:.4g} or more, or the distribution to 'composition'"
+        )
+
+    @property
+    def _least_mean_length(self) -> float:
+        """With as many spans as there are other tokens: a token between any two spans."""
+        return self.noise_density / (1 - self.noise_density)
 
     def noise_bounds(self, raw):
         noise, _ = self._span_bounds(raw)
@@ -76,6 +84,6 @@ class SpanCorruption(Denoising):
     def expected(self):
         expected = {"corrupted": self.noise_density}
         if self.span_length_distribution == "composition":
-            expected["span_length"] = self.mean_noise_span_length
+            expected["span_length"] = max(self.mean_noise_span_length, self._least_mean_length)
         # Otherwise the last span is cut to the number of noise tokens, so the mean depends on the rows.
         return expected

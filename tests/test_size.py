@@ -36,7 +36,7 @@ CODE = {
     "huggingface": 2_312,
     "learners": 835,
     "models": 1_689,
-    "objectives": 4_025,
+    "objectives": 4_033,
     "plan": 646,
     "run": 1_341,
     "show": 992,

@@ -221,3 +221,12 @@ def test_inputs_of_any_noise_are_no_longer_than_the_text_and_an_eos(lengths, fie
         inputs = sequence(examples.inputs, e)
         assert inputs[-1] == EOS and EOS not in inputs[:-1]
         assert sequence(examples.targets, e) == [*tokens[e, :length].tolist(), EOS]
+
+
+@pytest.mark.parametrize(
+    ("fields", "known"), [({}, True), ({"rotate": 0.5}, False), ({"rotate": 0.5, "replace_length": 0}, True)]
+)
+def test_the_share_of_corrupted_tokens_is_not_known_where_masked_texts_are_reordered(fields, known):
+    """A token that was moved is not at its place, whether or not it is masked; without masks tokens are counted."""
+    objective = variant("token_masking", **fields)
+    assert objective.expected() == ({"corrupted": 0.3} if known else {})

@@ -105,3 +105,14 @@ def test_prefix_lengths_are_uniform_between_their_bounds(fraction, least):
 def test_invalid_fields_raise(objective, message):
     with pytest.raises(ConfigError, match=message):
         objective.check("objective")
+
+
+def test_t5s_spans_that_would_touch_are_longer_and_a_warning_says_so():
+    """Of 100 tokens 90 are noise: the 10 others are before 10 spans of 9 tokens on average, whatever mean was asked."""
+    objective = SpanCorruption(0.9, 3.0, False, "composition")
+    [warning] = objective.check("objective")
+    assert warning.startswith("objective.mean_noise_span_length=3.0 is too short") and "have 9 tokens" in warning
+    assert objective.expected()["span_length"] == pytest.approx(9.0)
+    mask = objective.noise_mask(np.full(4, 100), random_keys(4), 100)
+    assert mask.sum(1).tolist() == [90] * 4 and (np.diff(mask.astype(int)) == 1).sum(1).tolist() == [10] * 4
+    assert SpanCorruption(0.75, 3.0, False, "composition").check("objective") == []
