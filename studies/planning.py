@@ -164,10 +164,8 @@ def _plan_variant(
 
 def _validation_digest(run: PlannedRun, where: str) -> str:
     """Returns the digest of the validation text of a sweep's run. Raises ConfigError if it cannot be read."""
-    try:
+    with errors_naming(f"{where}: its sweep needs validation text (data.heldout)"):
         return _open(make_experiment(with_fields(run.fields, VALIDATION))).heldout_digest
-    except ConfigError as error:
-        raise ConfigError(f"{where}: its sweep needs validation text (data.heldout): {error}") from error
 
 
 def _open(experiment: Experiment) -> Corpora:
