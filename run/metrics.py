@@ -109,7 +109,7 @@ class Totals:
       count_windows: (first batch, number of batches) -> the examples and raw tokens of these batches.
       saved: what `state` returned at the checkpoint that the run continues from; None at the start of a run.
       corpora: the task indices of each corpus, by its name; empty in a run of one corpus.
-      epoch_tokens: int [number of tasks], the raw tokens of one pass of each task over its corpus; read for `corpora`.
+      epoch_tokens: int [number of tasks], the raw tokens of one pass of each task over its corpus.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Totals:
         saved: Mapping[str, Any] | None = None,
         *,
         corpora: Mapping[str, Sequence[int]] = types.MappingProxyType({}),
-        epoch_tokens: Sequence[int] | np.ndarray = (),
+        epoch_tokens: Sequence[int] | np.ndarray,
     ):
         self._denoisers, self._corpora, self._epoch_tokens = denoisers, corpora, epoch_tokens
         self._step_flops, self._count_windows = step_flops, count_windows
@@ -173,10 +173,11 @@ class Totals:
     def shares(self) -> dict[str, float]:
         """Returns example_share/<name> and token_share/<name>, each denoiser's share of `examples` and `raw_tokens`.
 
+        epochs: how often the training text was read, as a mean over its tokens: 1.5 is one and a half times.
+
         In a run of several corpora each corpus has these shares too, and
           window_share/<name>: its share of the windows that were drawn. Denoisers have it too.
-          raw_tokens/<corpus>: the raw tokens that were read from it.
-          epochs/<corpus>: how often its training text was read, as a mean over its tokens: 1.5 is one and a half times.
+          raw_tokens/<corpus>, epochs/<corpus>: of its training text, in place of `epochs`.
 
         Without the denoisers' shares where there is one denoiser. Empty before the first step.
         """
@@ -191,10 +192,13 @@ class Totals:
         for metric, counts in counted.items():
             for name, tasks in groups.items():
                 shares[f"{metric}/{name}"] = sum(counts[k] for k in tasks) / sum(counts)
+        # Denoisers may read a corpus with and without the EOS of documents, so passes are counted by denoiser.
+        epochs = [read / int(total) for read, total in zip(raw_tokens, self._epoch_tokens, strict=True)]
         for name, tasks in self._corpora.items():
             shares[f"raw_tokens/{name}"] = sum(raw_tokens[k] for k in tasks)
-            # Denoisers may read a corpus with and without the EOS of documents, so passes are counted by denoiser.
-            shares[f"epochs/{name}"] = sum(raw_tokens[k] / int(self._epoch_tokens[k]) for k in tasks)
+            shares[f"epochs/{name}"] = sum(epochs[k] for k in tasks)
+        if not self._corpora:
+            shares["epochs"] = sum(epochs)
         return shares
 
     def state(self) -> dict[str, Any]:

@@ -38,10 +38,10 @@ CODE = {
     "models": 1_689,
     "objectives": 4_033,
     "plan": 648,
-    "run": 1_341,
+    "run": 1_344,
     "show": 1_001,
     "studies": 3_319,
-    "train": 1_059,
+    "train": 1_069,
     "workdir": 838,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
