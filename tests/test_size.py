@@ -40,7 +40,7 @@ CODE = {
     "plan": 646,
     "run": 1_366,
     "show": 995,
-    "studies": 3_353,
+    "studies": 3_360,
     "train": 1_057,
     "workdir": 844,
 }
