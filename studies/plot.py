@@ -142,7 +142,14 @@ def draw_values(
         axes.set_yticks(range(len(values)), [f"{name} (baseline)" if name == baseline else name for name in values])
         for name, value in (lines or {}).items():
             axes.axvline(value, linestyle="--", linewidth=1, color="0.4")
-            axes.text(value, 1.01, _shown(name), transform=axes.get_xaxis_transform(), fontsize=8)
+            axes.annotate(
+                _shown(name),
+                (value, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(2, 2),
+                textcoords="offset points",
+                fontsize=8,
+            )
         axes.set_ylim(len(values) - 0.4, -0.6)
         axes.set_xlabel(label)
         axes.grid(alpha=0.25)
