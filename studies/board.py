@@ -30,7 +30,7 @@ from studies.analysis import Measured, analyse, count_families
 from studies.markdown import NONE, decimals_for, number, probability, text
 from studies.measures import make_measure
 from studies.plan import Plan, PlannedRun, VariantPlan
-from studies.plot import draw_shares
+from studies.plot import Share, draw_shares
 from studies.report import headline, import_report_libraries, render, variant_row
 from studies.results import Results, StudyFile, StudyFolder
 from studies.statistics import summarize
@@ -230,8 +230,9 @@ class StudyText:
         commands = "\n".join(command for run in firsts for command in self.results.commands_of(run))
         return re.sub(r"(?<==)\S*/runs/", f"runs/{self.name}/", commands)
 
-    def shares(self) -> dict[str, dict[str, tuple[float, bool]]]:
-        """Returns title -> variant -> the mean of exact answers, and whether it is better than the baseline's.
+    def shares(self) -> dict[str, dict[str, Share]]:
+        """Returns title -> variant -> the mean of exact answers: bold if better than the baseline's, shaded if than
+        every floor.
 
         The measure is that of the study's success rate, or its first of exact answers where no seed succeeds; {} if it
         has none. If the study has its success rate alone, the share is that of the seeds that succeed.
@@ -244,7 +245,8 @@ class StudyText:
         found = next((one for one in exact if one.fields["metric"] == metric and not one.is_success_rate), found)
         remarks = ["confounded"] * bool(self.results.confounders) + ["nothing follows"] * bool(found.nothing_follows)
         better = {name for name, pair in found.to_baseline.items() if found.kind(pair) == "better"}
-        cells = {name: (level, name in better) for name, level in _levels(found).items()}
+        levels = _levels(found)
+        cells = {name: Share(level, name in better, name not in found.at_floor) for name, level in levels.items()}
         name = f"{found.name} (share of seeds)" if found.is_success_rate else found.name
         return {": ".join([self.name, ", ".join([name, f"baseline {found.baseline}", *remarks])]): cells}
 

@@ -40,7 +40,7 @@ CODE = {
     "plan": 648,
     "run": 1_344,
     "show": 1_001,
-    "studies": 3_319,
+    "studies": 3_333,
     "train": 1_069,
     "workdir": 838,
 }
