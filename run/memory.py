@@ -216,11 +216,7 @@ def _activations(experiment: Experiment, mesh: Mesh | AbstractMesh, platform: st
         with placed(platform=platform, over_devices=_kernel_residuals, splits_kernels=splits_kernels):
             return kept_bytes(with_remat, experiment.params_shapes, batch)
 
-    def activations(remat: str) -> int:
-        recomputed = 2 * (kept("none") - kept(remat)) // learner.model.num_layers
-        return kept(remat) + recomputed + of_logits
-
-    return activations
+    return lambda remat: kept(remat) + 2 * (kept("none") - kept(remat)) // learner.model.num_layers + of_logits
 
 
 def kept_bytes(learner: Learner, params_shapes: Params, batch: Batch) -> int:
