@@ -38,7 +38,7 @@ CODE = {
     "models": 1_691,
     "objectives": 4_028,
     "plan": 646,
-    "run": 1_366,
+    "run": 1_369,
     "show": 995,
     "studies": 3_353,
     "train": 1_057,
