@@ -11,6 +11,7 @@ microbatches do not divide the rows of a device there.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -99,9 +100,9 @@ def _first_that_fits(experiment: Experiment, machine: Machine, mesh: AbstractMes
     fixed += device_bytes(abstract_frozen(experiment, mesh))
     remats = ("none", "dots", "full") if experiment.model.remat == "auto" else (experiment.model.remat,)
     divisors = [n for n in range(1, rows + 1) if rows % n == 0] if experiment.learner.rows_are_independent else [1]
+    activations_of = _activations(_with_choice(experiment, "none", 1), mesh, machine.platform)
     for remat in remats:
-        activations = activation_bytes(_with_choice(experiment, remat, 1), mesh, machine.platform)
-        activations *= experiment.train.grad_accum_steps or 1  # of all rows of a device
+        activations = activations_of(remat) * (experiment.train.grad_accum_steps or 1)  # of all rows of a device
         for steps in [experiment.train.grad_accum_steps] if experiment.train.grad_accum_steps else divisors:
             # A microbatch's gradients are added to those of the earlier ones, which takes their memory twice.
             arrays = fixed + gradients * (1 if steps == 1 else 2)
@@ -191,38 +192,47 @@ def activation_bytes(experiment: Experiment, mesh: Mesh | AbstractMesh, platform
     The loss with a teacher keeps gradients alone (objectives/losses/chunked_cross_entropy.py), but has the logits of
     both models and the two gradients of these in float32, for loss.chunk_size positions, at once.
     """
+    return _activations(experiment, mesh, platform)(experiment.model.remat)
+
+
+def _activations(experiment: Experiment, mesh: Mesh | AbstractMesh, platform: str) -> Callable[[str], int]:
+    """Returns model.remat -> the bytes of `activation_bytes`. Each value is traced once."""
+    learner, of_logits = experiment.learner, 0
     divisor = experiment.train.grad_accum_steps * mesh.shape["data"] * mesh.shape["fsdp"]
     batch = {
         name: jax.ShapeDtypeStruct((array.shape[0] // divisor, *array.shape[1:]), array.dtype)
         for name, array in abstract_batch(experiment, sharding.batch_sharding(mesh)).items()
     }
-
-    def kept_bytes(learner: Learner) -> int:
-        def residuals(params: Params, frozen: Params, batch: Batch) -> list[Array]:
-            def loss(params: Params) -> Array:
-                all_params, weights = {**params, **frozen}, learner.weights(batch)
-                return learner.loss(all_params, batch, weights, key=jax.random.key(0), train=True)[0]
-
-            arguments = {id(leaf) for leaf in jax.tree.leaves((params, frozen, batch))}
-            leaves = jax.tree.leaves(jax.vjp(loss, params)[1])
-            return [jnp.asarray(leaf) for leaf in leaves if id(leaf) not in arguments]
-
-        leaves = jax.eval_shape(residuals, experiment.params_shapes, learner.frozen_shapes, batch)
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-
-    learner, of_logits = experiment.learner, 0
     splits_kernels = mesh.shape["fsdp"] * mesh.shape["tensor"] > 1
     if learner.setup.teacher is not None:
         row = scored_length(learner.model, experiment.data.inputs_length, experiment.data.targets_length)
         positions = learner.num_logits(row)
         chunk = min(learner.setup.loss.chunk_size or positions, positions)
         of_logits = 4 * 4 * (experiment.train.batch_size // divisor) * chunk * learner.model.vocab_size
-    with placed(platform=platform, over_devices=_kernel_residuals, splits_kernels=splits_kernels):
-        kept = kept_bytes(learner)
-        if experiment.model.remat == "none":
-            return kept + of_logits
-        whole = kept_bytes(dataclasses.replace(learner, model=dataclasses.replace(experiment.model, remat="none")))
-        return kept + 2 * (whole - kept) // experiment.model.num_layers + of_logits
+
+    @functools.cache
+    def kept(remat: str) -> int:
+        with_remat = dataclasses.replace(learner, model=dataclasses.replace(learner.model, remat=remat))
+        with placed(platform=platform, over_devices=_kernel_residuals, splits_kernels=splits_kernels):
+            return kept_bytes(with_remat, experiment.params_shapes, batch)
+
+    return lambda remat: kept(remat) + 2 * (kept("none") - kept(remat)) // learner.model.num_layers + of_logits
+
+
+def kept_bytes(learner: Learner, params_shapes: Params, batch: Batch) -> int:
+    """Returns the bytes that the forward pass of a batch, from its shapes, keeps for the backward pass."""
+
+    def residuals(params: Params, frozen: Params, batch: Batch) -> list[Array]:
+        def loss(params: Params) -> Array:
+            all_params, weights = {**params, **frozen}, learner.weights(batch)
+            return learner.loss(all_params, batch, weights, key=jax.random.key(0), train=True)[0]
+
+        arguments = {id(leaf) for leaf in jax.tree.leaves((params, frozen, batch))}
+        leaves = jax.tree.leaves(jax.vjp(loss, params)[1])
+        return [jnp.asarray(leaf) for leaf in leaves if id(leaf) not in arguments]
+
+    leaves = jax.eval_shape(residuals, params_shapes, learner.frozen_shapes, batch)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 
 def bias_warnings(experiment: Experiment, platform: str, mesh: Mapping[str, int]) -> list[str]:

@@ -29,7 +29,10 @@ def run_hour(arguments, monkeypatch, capsys, tmp_path):
 
 @pytest.mark.slow
 def test_the_hour_on_a_cpu(monkeypatch, capsys, tmp_path):
+    """But for the kills, which are those of tests/test_torture.py."""
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    run, kills = first_hour.run, ("-m", "benchmarks.torture", "--kills=1", "--platforms=cpu")
+    monkeypatch.setattr(first_hour, "run", lambda *given: ([{"equal": 1}], "") if given[0] == kills else run(*given))
     report, printed = run_hour([], monkeypatch, capsys, tmp_path)
     assert [part["part"] for part in report["parts"]] == [part.name for part in first_hour.parts(GPU)]
     assert [part["error"] for part in report["parts"]] == [""] * len(report["parts"])

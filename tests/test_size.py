@@ -38,7 +38,7 @@ CODE = {
     "models": 1_693,
     "objectives": 4_033,
     "plan": 648,
-    "run": 1_345,
+    "run": 1_348,
     "show": 1_001,
     "studies": 3_333,
     "train": 1_067,

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from benchmarks.torture import ROOT, Difference, Trial, check_equal, torture
+from benchmarks.first_hour import figures, run
+from benchmarks.torture import ROOT, Difference, Trial, check_equal
 
 pytestmark = pytest.mark.slow
 
@@ -16,16 +17,20 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("torture")
 
 
-def test_kills(folder):
+def test_kills(folder, monkeypatch):
+    """The part `resume` of benchmarks.first_hour, with more kills."""
     seed = random.randrange(2**32)
     print("seed", seed)  # for the output of a failed test
-    line = torture(6, seed, folder)
-    assert line["kills"] == 6 and line["equal"] == line["runs"] >= 1
+    monkeypatch.setenv("TMPDIR", str(folder))
+    [line], error = run(("-m", "benchmarks.torture", "--kills=6", f"--seed={seed}"), 900)
+    assert not error and figures({"equal": ">= 1"}, [line])[0]["met"]
+    assert line["kills"] == 6 and line["equal"] == line["runs"]
 
 
 def test_a_difference_is_found(folder):
     """Otherwise the comparison of test_kills would prove nothing."""
-    untouched, other = Trial(folder / "untouched"), Trial(folder / "other", ("seed=1",))
+    [runs] = folder.glob("cloze-torture-*")
+    untouched, other = Trial(runs / "untouched"), Trial(runs / "other", ("seed=1",))
     other.run_to_end()
     with pytest.raises(Difference, match="line 1 of the metrics differs from the untouched run's"):
         check_equal(other, untouched.contents())

@@ -97,34 +97,6 @@ def test_two_processes_train_as_one_also_after_a_signal_to_one_of_them(arguments
                 assert left[name] == pytest.approx(right[name], rel=2e-4), (left["step"], name)
 
 
-def test_the_token_store_is_built_once(corpus, tmp_path):
-    """Two processes share an empty data.cache_dir. Each appends a line where it begins to build."""
-    code, built = tmp_path / "built.py", tmp_path / "built.txt"
-    code.write_text(
-        f"""
-import time
-
-from data.store import store
-
-write_store = store.write_store
-
-def counted(*args, **kwargs):
-    with open({str(built)!r}, "a") as file:
-        print("built", file=file)
-    time.sleep(2)  # for the other process to begin too, if it does not wait
-    return write_store(*args, **kwargs)
-
-store.write_store = counted
-"""
-    )
-    flags = [f"--config.data.path={corpus / 'text'}", f"--config.data.cache_dir={tmp_path / 'cache'}"]
-    flags += ["--config.train.steps=2", "--config.train.eval_every=2", f"--workdir={tmp_path / 'run'}"]
-    processes = start_two(*flags, f"--code={code}")
-    printed = outputs_of(processes)
-    assert [process.returncode for process in processes] == [0, 0], printed
-    assert built.read_text().split() == ["built"]
-
-
 @pytest.mark.parametrize(
     ("flags", "of_the_second", "line"),
     [

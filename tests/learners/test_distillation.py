@@ -103,7 +103,7 @@ def test_the_loss_is_the_weighted_sum_of_both_at_the_scored_positions(name, arch
     assert float(plain) == pytest.approx(hard, rel=1e-4) and "ratios" not in plain_sums
     for key in ("loss_sum", "weight_sum", "correct_sum", "loss_sum_by_group", "weight_sum_by_group"):
         np.testing.assert_allclose(sums[key], plain_sums[key], rtol=1e-5)
-    evaluated = make_eval_step(learner, bytes_of_token=None, unk=0)(params, batch)
+    evaluated = jax.jit(make_eval_step(learner, bytes_of_token=None, unk=0))(params, batch)
     assert "distillation_loss" not in evaluated["ratios"]
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradient["teacher"])), "the teacher has no gradient"
 
@@ -130,7 +130,7 @@ def updates(experiment, accumulation, **changes):
     learner = dataclasses.replace(learner, setup=dataclasses.replace(learner.setup, loss=loss))
     optimizer, batch = optax.sgd(1.0), batch_of(experiment, 8)
     step = jax.jit(make_train_step(learner, optimizer, grad_accum_steps=accumulation, seed=0))
-    state = init_state(experiment.learner, optimizer, 0)._replace(params=params_of(experiment.learner))
+    state = init_state(experiment.learner, optimizer, 0, params=params_of(experiment.learner))
     after, metrics = step(state, batch, {"teacher": teacher})
     return jax.tree.map(np.subtract, after.params, state.params), metrics
 

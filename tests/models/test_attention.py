@@ -74,7 +74,7 @@ def test_fully_masked_queries_give_zero_and_masked_keys_have_zero_gradients():
     assert (attend(query, keys_values, visible, bias)[0, :, 1] == 0).all()
     weight = jnp.asarray(np.random.default_rng(1).standard_normal(query.shape, np.float32))
     loss = lambda q, kv, b: (weight * attend(q, kv, visible.at[0, 0, :, 3].set(False), b)).sum()  # noqa: E731
-    gradients = jax.grad(loss, argnums=(0, 1, 2))(query, keys_values, bias)
+    gradients = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(query, keys_values, bias)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
     assert (gradients[0][0, :, 1] == 0).all()
     assert (gradients[1].keys[0, :, 3] == 0).all() and (gradients[1].values[0, :, 3] == 0).all()
@@ -94,7 +94,8 @@ def test_gradients_with_dropout_equal_those_of_a_plain_softmax_with_the_same_mas
     total = lambda f: lambda *args: jnp.square(f(*args)).sum()  # noqa: E731
     options = dict(dropout_rate=rate, dropout_broadcast_positions=broadcast_positions, dropout_key=key)
     ours = total(lambda q, kv, b: attend(q, kv, visible, b, **options))
-    found, expected = (jax.grad(f, argnums=(0, 1, 2))(query, keys_values, bias) for f in (ours, total(reference)))
+    gradients_of = lambda f: jax.jit(jax.grad(f, argnums=(0, 1, 2)))  # noqa: E731
+    found, expected = (gradients_of(f)(query, keys_values, bias) for f in (ours, total(reference)))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
     assert np.abs(expected[0]).max() > 0.1
 

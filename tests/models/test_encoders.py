@@ -14,7 +14,6 @@ from scipy.special import erf
 
 from configs import mlm
 from experiment.experiment import make_experiment
-from models import decoding
 from models.attention import dot_product_attention
 from models.config import ModelConfig
 from models.multi_token import bind_heads, init_heads
@@ -23,7 +22,7 @@ from tests.learners.row_learners import params_of
 from tests.models import tiny
 from tests.models.test_against_numpy import attend, attention_mask, heads, layer, layer_norm, parameters
 from tests.models.test_attention import attention_inputs
-from tests.models.test_decoding import LENGTH, PROMPT, check_logits, whole_rows
+from tests.models.test_decoding import LENGTH, PROMPT, check_logits, decode_step, init_cache, prefill, whole_rows
 from tests.table import random_windows
 
 MODERN_BERT = dict(
@@ -155,10 +154,12 @@ def test_the_gradients_of_soft_capped_attention(dropout_rate):
     weight = np.random.default_rng(1).standard_normal(query.shape).astype(np.float32)
     options = dict(scale=0.5, cap=0.8, dropout_rate=dropout_rate, dropout_key=jax.random.key(0))
 
+    @jax.jit
     def loss(query, keys_values, bias):
         output = dot_product_attention(query, keys_values, mask_Bx1xQxS=visible, bias_1xHxQxS=bias, **options)
         return (weight * output).sum()
 
+    @jax.jit
     def plain(query, keys_values, bias):
         keys, values = (jnp.repeat(x, 2, axis=1) for x in keys_values)
         scores = 0.8 * jnp.tanh(0.5 * jnp.einsum("BHQK,BHSK->BHQS", query, keys) / 0.8) + bias
@@ -166,9 +167,9 @@ def test_the_gradients_of_soft_capped_attention(dropout_rate):
         return (weight * jnp.einsum("BHQS,BHSK->BHQK", probabilities, values)).sum()
 
     arguments = query, keys_values, bias
-    found = jax.grad(loss, argnums=(0, 1, 2))(*arguments)
+    found = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(*arguments)
     if not dropout_rate:
-        expected = jax.grad(plain, argnums=(0, 1, 2))(*arguments)
+        expected = jax.jit(jax.grad(plain, argnums=(0, 1, 2)))(*arguments)
         jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-5), found, expected)
         np.testing.assert_allclose(loss(*arguments), plain(*arguments), rtol=1e-5)
     direction = jax.tree.map(lambda x: np.random.default_rng(2).standard_normal(x.shape).astype(np.float32), arguments)
@@ -207,12 +208,12 @@ def test_a_cache_has_the_positions_of_its_keys():
     batch["decoder_positions"] = jnp.asarray([[0, 1, 2, 3, 1, 2, 3, 4, 5], [0, 0, 0, 1, 0, 1, 2, 3, 4]])
     params = tiny.params(config)
     prompt = {name: x[:, : PROMPT + 1] for name, x in batch.items() if name.startswith("decoder")}
-    cache = decoding.init_cache(config, params, prompt, LENGTH)
-    logits, cache = decoding.prefill(config, params, prompt, cache)
+    cache = init_cache(config, params, prompt, LENGTH)
+    logits, cache = prefill(config, params, prompt, cache)
     expected = tiny.run(config, params, batch)[:, PROMPT:]
     found = [logits]
     for token in batch["decoder_input_tokens"][:, PROMPT + 1 :].T:
-        logits, cache = decoding.decode_step(config, params, token, cache)
+        logits, cache = decode_step(config, params, token, cache)
         found.append(logits)
     np.testing.assert_allclose(jnp.stack(found, axis=1), expected, atol=2e-5, rtol=2e-5)
 
@@ -220,9 +221,14 @@ def test_a_cache_has_the_positions_of_its_keys():
 def test_heads_of_further_tokens_read_the_states_of_the_model():
     config = tiny.config(architecture="decoder_only", num_layers=3, global_every=2, local_distance=1)
     batch = tiny.rows("decoder", [SEGMENTS], [TOKENS]) | {"decoder_bidirectional_mask": jnp.zeros((1, 8), bool)}
-    transformer = bind(config, tiny.params(config))
-    heads_of_two = bind_heads(config, "independent", 2, init_heads(config, "independent", 2, jax.random.key(1)))
-    np.testing.assert_allclose(heads_of_two(transformer, batch)[0], transformer.hidden(batch), atol=1e-5)
+
+    def states(params):
+        transformer = bind(config, params)
+        heads_of_two = bind_heads(config, "independent", 2, init_heads(config, "independent", 2, jax.random.key(1)))
+        return heads_of_two(transformer, batch)[0], transformer.hidden(batch)
+
+    of_first_head, of_model = jax.jit(states)(tiny.params(config))
+    np.testing.assert_allclose(of_first_head, of_model, atol=1e-5)
 
 
 def test_the_loss_in_chunks_has_the_soft_cap_and_the_bias():

@@ -1,7 +1,6 @@
 """Schedules of number fields: the rate of each step, the same batches however they are read, and bad input."""
 
 import dataclasses
-import functools
 
 import jax
 import numpy as np
@@ -17,6 +16,7 @@ from objectives import MLM, Schedule, denoisers_of
 from objectives.objective import Phases, RowShape
 from objectives.rows.window_specs import most_scored
 from tests.data.corpus import all_documents, store_of
+from tests.learners.row_learners import loss_of, params_of
 from tests.objectives.helpers import make_collator, random_windows, vocab
 from tests.table import small_config
 
@@ -195,12 +195,10 @@ def test_the_weight_of_what_a_learner_adds_to_its_loss_is_that_of_the_step(name,
     plain = small_config(name, architecture, data__documents="join")
     plain["train"]["steps"] = STEPS
     experiment = make_experiment(plain | {"objective": plain["objective"] | schedule})
-    params = experiment.learner.init_params(jax.random.key(0))
+    params = params_of(experiment.learner)
 
-    def loss_of(learner, batch):
-        return jax.jit(functools.partial(learner.loss, key=jax.random.key(1), train=True))(
-            params, batch, learner.weights(batch)
-        )[0]
+    def loss(learner, batch):
+        return float(loss_of(learner)(params, batch, learner.weights(batch), jax.random.key(1))[0])
 
     dataset = experiment.batches(documents)
     for step, weight in ((0, 0.3), (10, 0.2), (19, 0.1)):
@@ -210,9 +208,9 @@ def test_the_weight_of_what_a_learner_adds_to_its_loss_is_that_of_the_step(name,
         constant = make_experiment(plain | {"objective": plain["objective"] | {field: weight}})
         expected = constant.batches(documents)[step]
         assert_equal({name: array for name, array in batch.items() if name != "further_loss_weight"}, expected)
-        assert float(loss_of(experiment.learner, batch)) == pytest.approx(float(loss_of(constant.learner, expected)))
+        assert loss(experiment.learner, batch) == pytest.approx(loss(constant.learner, expected))
     first = {name: array for name, array in dataset[0].items() if name != "further_loss_weight"}
-    assert float(loss_of(experiment.learner, dataset[0])) > float(loss_of(experiment.learner, first)) + 0.01
+    assert loss(experiment.learner, dataset[0]) > loss(experiment.learner, first) + 0.01
     assert "further_loss_weight" not in experiment.heldout(documents).batches[0]
 
 

@@ -2,21 +2,21 @@
 
 import pytest
 
-from run.memory import activation_bytes
+from models.placement import placement
+from run import memory
 
 
 @pytest.fixture(scope="module")
 def traced_once():
-    """The activations of a config on a mesh are traced once in a file, since a trace takes up to a second."""
-    found = {}
+    """The activations of a batch are traced once in a file, since a trace takes up to a second."""
+    found, kept_bytes = {}, memory.kept_bytes
 
-    def once(experiment, mesh, platform):
-        key = repr((experiment.config, dict(mesh.shape), platform))
+    def once(learner, params_shapes, batch):
+        key = repr((learner, batch, placement()))
         if key not in found:
-            found[key] = activation_bytes(experiment, mesh, platform)
+            found[key] = kept_bytes(learner, params_shapes, batch)
         return found[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("run.memory", "plan.estimate"):
-            patch.setattr(f"{module}.activation_bytes", once)
+        patch.setattr(memory, "kept_bytes", once)
         yield

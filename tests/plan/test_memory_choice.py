@@ -99,6 +99,13 @@ def test_the_warning_names_a_field_that_the_config_sets():
         assert message in resolved.warnings[-1]
 
 
+def test_each_value_of_remat_is_traced_once(monkeypatch):
+    traced = []
+    monkeypatch.setattr("run.memory.kept_bytes", lambda learner, *_: traced.append(learner.model.remat) or 2**40)
+    assert choice_of(resolve_memory(make_experiment(fields_of()), machine(1000))) == ("full", 8)
+    assert traced == ["none", "dots", "full"]
+
+
 def test_more_devices_and_a_larger_batch_change_the_choice(needed):
     memory = int(1.1 * needed["none", 2])
     assert choice_of(resolve_memory(make_experiment(fields_of()), machine(memory, devices=2))) == ("none", 1)

@@ -90,14 +90,36 @@ def wait_for_lines(workdir, count, processes):
         time.sleep(0.05)
 
 
+# Appends a line where a token store is begun, and leaves the other process time to begin it too, if it does not wait.
+BUILDS = """
+import time
+
+from data.store import store
+
+write_store = store.write_store
+
+def counted(*args, **kwargs):
+    with open({built!r}, "a") as file:
+        print("built", file=file)
+    time.sleep(2)
+    return write_store(*args, **kwargs)
+
+store.write_store = counted
+"""
+
+
 def test_two_processes_one_of_them_killed_read_the_same(flags, runs, tmp_path):
-    """Equal counts of tokens of every corpus, and the losses of one process to its precision: equal batches."""
+    """Equal counts of tokens of every corpus, and the losses of one process to its precision: equal batches.
+
+    They share an empty data.cache_dir, in which one of them builds each of the three token stores.
+    """
+    (tmp_path / "builds.py").write_text(BUILDS.format(built=str(tmp_path / "built.txt")))
+    own = [flag for flag in flags["token"] if "cache_dir" not in flag]
+    own += [f"--config.data.cache_dir={tmp_path / 'cache'}", f"--code={tmp_path / 'builds.py'}"]
     for is_killed in (True, False):
         address = f"--coordinator_address=localhost:{free_port()}"
         started = [
-            start_main(
-                *flags["token"], f"--workdir={tmp_path / 'run'}", address, "--num_processes=2", f"--process_id={k}"
-            )
+            start_main(*own, f"--workdir={tmp_path / 'run'}", address, "--num_processes=2", f"--process_id={k}")
             for k in range(2)
         ]
         try:
@@ -111,6 +133,7 @@ def test_two_processes_one_of_them_killed_read_the_same(flags, runs, tmp_path):
         ends = [[1, -signal.SIGKILL], [-signal.SIGABRT, -signal.SIGKILL]] if is_killed else [[0, 0]]  # JAX may abort
         assert [process.returncode for process in started] in ends, printed
     assert re.search(r"continuing from step [1-5]0\b", printed[0][0])
+    assert (tmp_path / "built.txt").read_text().split() == ["built"] * len(RATES)
     assert shares_of(tmp_path / "run", "token") == shares_of(runs["token"], "token")
     for one, two in zip(lines_of(runs["token"]), lines_of(tmp_path / "run"), strict=True):
         assert one.keys() == two.keys()

@@ -56,7 +56,7 @@ def test_unscored_positions_have_no_gradient():
     def minimized(logits):
         return cross_entropy(logits, SCORED, LossOptions(3, z_loss=1e-2, label_smoothing=0.1)).minimized_sum
 
-    grads = jax.grad(minimized)(logits_of(PROBABILITIES))
+    grads = jax.jit(jax.grad(minimized))(logits_of(PROBABILITIES))
     assert (np.asarray(grads[0, 3]) == 0).all() and (np.abs(np.asarray(grads[0, :3])).sum(axis=1) > 0).all()
 
 
@@ -73,7 +73,8 @@ def test_values_and_gradients_against_float64(name, z_loss, smoothing):
     """The gradient is written by hand, for z-loss, label smoothing and weights, of both sums."""
     logits, scored = random_example()
     options = LossOptions(2, z_loss, smoothing)
-    value, found = jax.value_and_grad(lambda logits: getattr(cross_entropy(logits, scored, options), name))(logits)
+    chosen = lambda logits: getattr(cross_entropy(logits, scored, options), name)  # noqa: E731
+    value, found = jax.jit(jax.value_and_grad(chosen))(logits)
 
     x, weights = logits.astype(np.float64), scored.weights_BxL.astype(np.float64)
     log_z = np.log(np.exp(x).sum(-1))
@@ -90,7 +91,8 @@ def test_values_and_gradients_against_float64(name, z_loss, smoothing):
 def test_large_logits_keep_the_precision_of_values_and_gradients(offset):
     logits, scored = random_example()
     logits = np.round(64 * logits) / 64  # the sum with the offset is exact
-    of = jax.value_and_grad(lambda logits: cross_entropy(logits, scored, LossOptions(2, 0.0, 0.1)).minimized_sum)
+    minimized = lambda logits: cross_entropy(logits, scored, LossOptions(2, 0.0, 0.1)).minimized_sum  # noqa: E731
+    of = jax.jit(jax.value_and_grad(minimized))
     value, gradient = of(logits + np.float32(offset))
     expected, expected_gradient = of(logits)
     assert float(value) == pytest.approx(float(expected), rel=1e-6)
