@@ -66,7 +66,7 @@ def test_the_notebook_runs_from_the_first_cell_to_the_last(clone):
     assert all(not cell.get("outputs") for cell in notebook.cells), "outputs are not committed"
     parameters = tagged(notebook, "parameters")
     parameters.source += f'\nSIZES["cpu"] = "{SMALL}"\nSIZES["gpu"] = SIZES["tpu"] = SIZES["cpu"]\n'
-    parameters.source += 'STUDY = "--seeds=1 --budget=10000 --config.optimizer.warmup_steps=1"\n'
+    parameters.source += 'STUDY = "--seeds=2 --budget=10000 --config.optimizer.warmup_steps=1"\n'
     # Its command is resolved below, with the packages that Colab has.
     notebook.cells.remove(tagged(notebook, "install"))
     try:
@@ -79,7 +79,7 @@ def test_the_notebook_runs_from_the_first_cell_to_the_last(clone):
     shown = [output.data for output in outputs if "data" in output]
     assert sum("image/svg+xml" in data for data in shown) == 3  # a sentence, losses, and a measure of the study
     assert any("quick" in data.get("text/html", "") for data in shown), "cloze shows the sentence"
-    assert any("2 of 2 runs are complete" in data.get("text/markdown", "") for data in shown), "the study's report"
+    assert any("4 of 4 runs are complete" in data.get("text/markdown", "") for data in shown), "the study's report"
     assert tagged(notebook, "transformers").outputs[-1].text.strip(), "transformers generated nothing"
 
 
