@@ -54,22 +54,23 @@ class Collator:
         Windows without row_steps have the final objective of a schedule, and the attention of the first batch.
         """
         batch = self.place(self.examples(windows), windows, num_rows)
-        if self.annealing_steps or self.denoisers[0].schedule:
+        if self.annealing_steps or any(denoiser.schedule for denoiser in self.denoisers):
             batch |= self._of_steps(windows.row_steps, num_rows)
         return batch
 
     def _of_steps(self, steps: np.ndarray | None, num_rows: int) -> Batch:
         """The batch's fields that depend on the training batches `steps`, int64 [B], of its rows alone; None: of none.
 
-        The schedule is that of a single objective: a mixture's rows have no learner of their own.
+        The weight of what the learner adds has one schedule, in all rows of a mixture that name the learner.
         """
         fields = _future_edges(steps, num_rows, self.annealing_steps, self.seed) if self.annealing_steps else {}
-        schedule = self.denoisers[0].schedule
-        if schedule is None or (name := schedule.final.scheduled_weight) not in schedule.fields:
+        schedules = [denoiser.schedule for denoiser in self.denoisers if denoiser.schedule]
+        schedule = next((one for one in schedules if one.final.scheduled_weight in one.fields), None)
+        if schedule is None:
             return fields
         of_rows = np.full(num_rows, schedule.end_step) if steps is None else steps
         distinct, place = np.unique(of_rows, return_inverse=True)
-        weights = np.array([getattr(schedule.at(step), name) for step in distinct.tolist()], np.float32)
+        weights = np.array([getattr(schedule.at(step), schedule.final.scheduled_weight) for step in distinct.tolist()], np.float32)
         return fields | {"further_loss_weight": weights[place]}
 
     def place(self, examples: Examples, windows: Windows, num_rows: int) -> Batch:
