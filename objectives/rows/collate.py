@@ -70,7 +70,9 @@ class Collator:
             return fields
         of_rows = np.full(num_rows, schedule.end_step) if steps is None else steps
         distinct, place = np.unique(of_rows, return_inverse=True)
-        weights = np.array([getattr(schedule.at(step), schedule.final.scheduled_weight) for step in distinct.tolist()], np.float32)
+        weights = np.array(
+            [getattr(schedule.at(step), schedule.final.scheduled_weight) for step in distinct.tolist()], np.float32
+        )
         return fields | {"further_loss_weight": weights[place]}
 
     def place(self, examples: Examples, windows: Windows, num_rows: int) -> Batch:
