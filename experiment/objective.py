@@ -214,22 +214,30 @@ def _make_mixture(fields: Mapping[str, Any], field: str) -> Mixture:
         )
     rows = {name: _make_row(row, f"{field}.denoisers.{name}", is_linear) for name, row in table.items()}
     made = Mixture(rows, mixture.mix_by, *((mixture.begin_step, mixture.end_step) if is_linear else ()))
-    _check_learner(made, f"{field}.denoisers")
+    if learned_objective(made) is not made:
+        _check_learner(made, f"{field}.denoisers")
     return made
 
 
 def _check_learner(mixture: Mixture, table: str) -> None:
-    """Raises ConfigError unless one learner can train all rows. table: the mixture's config field."""
+    """Raises ConfigError unless the learner that rows name can train all rows. table: the mixture's config field."""
     learned = learned_objective(mixture)
-    first = next((name for name, row in mixture.drawn.items() if row.objective is learned), "")
-    for name, row in mixture.drawn.items() if first else ():
-        objective, of = row.objective, f"the learner {learned.learner!r} of {table}.{first}"
+    first = next(name for name, row in mixture.drawn.items() if row.objective is learned)
+    if learned.learner not in LEARNERS:
+        return  # make_learner names those that there are
+    trained = LEARNERS[learned.learner].rows_of_others
+    if trained == "none":
+        raise ConfigError(
+            f"{table}.{first} ({type(learned).__name__}) cannot be a row of a mixture: its learner, {learned.learner!r}, "
+            "trains no rows of other objectives"
+        )
+    for name, row in mixture.drawn.items():
+        objective = row.objective
         if objective.learner == "token_prediction":
-            is_causal = not (objective.has_inputs or objective.in_place or objective.has_places)
-            if not is_causal and LEARNERS[learned.learner].rows_of_others == "causal":
+            if trained == "causal" and (objective.has_inputs or objective.in_place or objective.has_places):
                 raise ConfigError(
-                    f"{table}.{name} ({type(objective).__name__}) is not read from left to right, and {of} trains no "
-                    "other rows: remove it, or set its weights to 0"
+                    f"{table}.{name} ({type(objective).__name__}) is not read from left to right, and the learner "
+                    f"{learned.learner!r} of {table}.{first} trains no other rows: remove it, or set its weights to 0"
                 )
             continue
         theirs, ours = _read_by_learner(mixture.drawn[first]), _read_by_learner(row)
@@ -260,17 +268,12 @@ def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRo
     objective_class = find_objective(values.get("name"))
     if objective_class is Mixture:
         raise ConfigError(f"{field}.name={values['name']!r} is a mixture itself: it cannot be a row of a mixture")
-    learner = LEARNERS.get(objective_class.learner) if objective_class is not None else None
-    if learner is not None and learner.rows_of_others == "none":
-        raise ConfigError(
-            f"{field}.name={values['name']!r} cannot be a row of a mixture: its learner, {learner.__name__}, trains no "
-            "rows of other objectives"
-        )
-    row_class, optional = LinearRowFields if is_linear else RowFields, {"corpora": (), "loss_weight": 1.0}
-    declared = {each.name for each in dataclasses.fields(objective_class)} if objective_class is not None else set()
-    names = {each.name for each in dataclasses.fields(row_class)} - (optional.keys() & declared)
+    optional: dict[str, Any] = {"corpora": (), "loss_weight": 1.0}  # without the fields: all corpora, and no factor
+    of_objective = optional.keys() & getattr(objective_class, "__dataclass_fields__", {}).keys()
+    row_class = LinearRowFields if is_linear else RowFields
+    names = {declared.name for declared in dataclasses.fields(row_class)} - of_objective
     given = {key: value for key, value in values.items() if key in names}
-    row = from_mapping(row_class, optional | given, field)  # by default all corpora, and no factor
+    row = from_mapping(row_class, optional | given, field)
     own = {key: value for key, value in values.items() if key not in names}
     final_weight = row.final_weight if is_linear else row.weight
     objective, schedule = make_scheduled(own, field)

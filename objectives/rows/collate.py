@@ -11,6 +11,7 @@ from contract import rng
 from contract.batch import Batch
 from contract.vocab import Vocab
 from contract.windows import BatchSpec, Windows
+from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, prepend
 from objectives.denoising import Denoising, corrupt_together, views_of
 from objectives.objective import Denoiser, InputsTargets, Masked, Objective, RowShape
@@ -116,6 +117,8 @@ class Collator:
             of_targets = cast(list[InputsTargets], parts)
             if any(part.positions is not None for part in of_targets):
                 of_targets = layout.with_positions(of_targets, self.row_shape.architecture)
+            if any(part.weights is not None for part in of_targets):
+                of_targets = layout.with_weights(of_targets)
             return _interleave(of_targets, chosen)
         if InputsTargets in kinds or "has_places" in flags:
             examples = [layout.decoder_examples(part, self.bidirectional_inputs, self.vocab) for part in parts]
@@ -254,9 +257,11 @@ def check_lengths(objective: Objective, examples: InputsTargets | Masked, length
     if isinstance(examples, Masked):
         made = {"inputs": inputs, "scored positions": examples.selected.sum(axis=1)}
     else:
-        targets = examples.targets.lengths
+        targets, weights = examples.targets.lengths, examples.weights
         made = {"inputs": inputs, "targets": targets, "inputs and targets": inputs + targets}
         made["scored positions"] = targets
+        if weights is not None:
+            made["scored positions"] = (valid_positions(targets, weights.shape[1]) & (weights > 0)).sum(axis=1)
     lengths = lengths[chosen]
     declared = _declared_lengths(objective, 1 << int(lengths.max()).bit_length())
     for name, counts in made.items():
