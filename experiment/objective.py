@@ -20,16 +20,12 @@ def with_steps(fields: Mapping[str, Any], steps: int) -> dict[str, Any]:
 
     A float of at most 1 is a share of the run. steps: train.steps.
     """
-
-    def resolved(values: Mapping[str, Any]) -> dict[str, Any]:
-        given = {name: values[name] for name in ("begin_step", "end_step", "phase_steps") if name in values}
-        return {**values} | {name: _in_steps(value, steps) for name, value in given.items()}
-
-    rows = fields.get("denoisers")
-    if not isinstance(rows, Mapping):
-        return resolved(fields)
-    rows = {name: resolved(row) if isinstance(row, Mapping) else row for name, row in rows.items()}
-    return resolved(fields) | {"denoisers": rows}
+    given = {name: fields[name] for name in ("begin_step", "end_step", "phase_steps") if name in fields}
+    resolved = {**fields} | {name: _in_steps(value, steps) for name, value in given.items()}
+    if isinstance(rows := fields.get("denoisers"), Mapping):
+        rows = {name: with_steps(row, steps) if isinstance(row, Mapping) else row for name, row in rows.items()}
+        resolved["denoisers"] = rows
+    return resolved
 
 
 def _in_steps(value: Any, steps: int) -> Any:
@@ -228,7 +224,7 @@ def _check_learner(mixture: Mixture, table: str) -> None:
     trained = LEARNERS[learned.learner].rows_of_others
     if trained == "none":
         raise ConfigError(
-            f"{table}.{first} ({type(learned).__name__}) cannot be a row of a mixture: its learner, {learned.learner!r}, "
+            f"{table}.{first} ({type(learned).__name__}) cannot be a row of a mixture: its learner {learned.learner!r} "
             "trains no rows of other objectives"
         )
     for name, row in mixture.drawn.items():
@@ -272,8 +268,7 @@ def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRo
     of_objective = optional.keys() & getattr(objective_class, "__dataclass_fields__", {}).keys()
     row_class = LinearRowFields if is_linear else RowFields
     names = {declared.name for declared in dataclasses.fields(row_class)} - of_objective
-    given = {key: value for key, value in values.items() if key in names}
-    row = from_mapping(row_class, optional | given, field)
+    row = from_mapping(row_class, optional | {key: value for key, value in values.items() if key in names}, field)
     own = {key: value for key, value in values.items() if key not in names}
     final_weight = row.final_weight if is_linear else row.weight
     objective, schedule = make_scheduled(own, field)

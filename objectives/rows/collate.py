@@ -115,10 +115,8 @@ class Collator:
         kinds, examples = {type(part) for part in parts}, cast(list[Examples], parts)
         if kinds == {InputsTargets} and (not in_all or all(objective.has_places for objective in objectives)):
             of_targets = cast(list[InputsTargets], parts)
-            if any(part.positions is not None for part in of_targets):
-                of_targets = layout.with_positions(of_targets, self.row_shape.architecture)
-            if any(part.weights is not None for part in of_targets):
-                of_targets = layout.with_weights(of_targets)
+            if any(part.positions is not None or part.weights is not None for part in of_targets):
+                of_targets = layout.with_optional(of_targets, self.row_shape.architecture)
             return _interleave(of_targets, chosen)
         if InputsTargets in kinds or "has_places" in flags:
             examples = [layout.decoder_examples(part, self.bidirectional_inputs, self.vocab) for part in parts]
@@ -259,9 +257,7 @@ def check_lengths(objective: Objective, examples: InputsTargets | Masked, length
     else:
         targets, weights = examples.targets.lengths, examples.weights
         made = {"inputs": inputs, "targets": targets, "inputs and targets": inputs + targets}
-        made["scored positions"] = targets
-        if weights is not None:
-            made["scored positions"] = (valid_positions(targets, weights.shape[1]) & (weights > 0)).sum(axis=1)
+        made["scored positions"] = targets if weights is None else _num_scored(weights, targets)
     lengths = lengths[chosen]
     declared = _declared_lengths(objective, 1 << int(lengths.max()).bit_length())
     for name, counts in made.items():
@@ -273,6 +269,11 @@ def check_lengths(objective: Objective, examples: InputsTargets | Masked, length
                 f"{type(objective).__name__}.corrupt makes {counts[e]} {name} of a window of {lengths[e]} tokens, and "
                 f"{member} returns {most[e]}: define {member}"
             )
+
+
+def _num_scored(weights: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """int [E]: the targets with a weight, float32 [E, W], of which lengths[e] are of example e."""
+    return ((weights > 0) & valid_positions(lengths, weights.shape[1])).sum(axis=1)
 
 
 @functools.lru_cache(maxsize=256)

@@ -175,7 +175,7 @@ def encoder_decoder(
 
     Raises ValueError where the examples of a row are longer than the row.
     """
-    inputs, targets, labels, places, positions, weights = examples
+    inputs, targets, labels, places, positions, given = examples
     assert places is None, "only a decoder-only model reads a text in another order"
     inputs = _never_empty(inputs, vocab.eos) if labels is None else append(inputs, vocab.eos)
     encoder = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length)
@@ -183,9 +183,7 @@ def encoder_decoder(
     return {
         **_encoder_fields(encoder, inputs, vocab),
         **_decoder_fields(decoder, decoder.fill(targets.tokens, vocab.pad), denoiser_ids, vocab),
-        "decoder_loss_weights": decoder.spread(1, np.float32)
-        if weights is None
-        else decoder.fill(weights, 0, np.float32),
+        "decoder_loss_weights": decoder.spread(1, np.float32) if given is None else decoder.fill(given, 0, np.float32),
         **({} if labels is None else {"sentence_labels": _by_row(labels, row_ids, num_rows)}),
         **({} if positions is None else {"decoder_positions": decoder.fill(positions, 0)}),
     }
@@ -243,25 +241,20 @@ def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: boo
     return in_order._replace(positions=positions)
 
 
-def with_positions(parts: Sequence[InputsTargets], architecture: Architecture) -> list[InputsTargets]:
-    """Returns the parts of one batch, of which some have positions of their targets, with positions in all parts.
+def with_optional(parts: Sequence[InputsTargets], architecture: Architecture) -> list[InputsTargets]:
+    """Returns the parts of one batch with positions, and weights, of the targets in all parts if some have them.
 
     architecture: "encoder_decoder" or "decoder_only": whether the positions without any are those after the inputs.
     """
-    positions = []
+    with_all = []
     for part in parts:
-        first = part.inputs.lengths * (architecture == "decoder_only")
-        after = (first[:, None] + np.arange(part.targets.tokens.shape[1])).astype(np.int32)
-        positions.append(after if part.positions is None else part.positions)
-    return [part._replace(positions=of_part) for part, of_part in zip(parts, positions, strict=True)]
-
-
-def with_weights(parts: Sequence[InputsTargets]) -> list[InputsTargets]:
-    """Returns the parts of one batch, of which some have weights of their targets, with weights in all parts."""
-    weights = [
-        np.ones(part.targets.tokens.shape, np.float32) if part.weights is None else part.weights for part in parts
-    ]
-    return [part._replace(weights=of_part) for part, of_part in zip(parts, weights, strict=True)]
+        shape, first = part.targets.tokens.shape, part.inputs.lengths[:, None] * (architecture == "decoder_only")
+        if part.positions is None and any(other.positions is not None for other in parts):
+            part = part._replace(positions=(first + np.arange(shape[1])).astype(np.int32))
+        if part.weights is None and any(other.weights is not None for other in parts):
+            part = part._replace(weights=np.ones(shape, np.float32))
+        with_all.append(part)
+    return with_all
 
 
 def _read_fields(runs: _Runs, read: np.ndarray, examples: DecoderExamples | Masked, stack: str, vocab: Vocab) -> Batch:

@@ -102,7 +102,7 @@ def test_invalid_tables_raise_one_line(case):
 def test_objectives_whose_learner_trains_no_rows_of_others_cannot_be_rows(name):
     row = small_config(name, "encoder_only")["objective"] | {"mode": "", "weight": 1.0}
     with pytest.raises(
-        ConfigError, match=r"denoisers.a \(\w+\) cannot be a row of a mixture: its learner, '\w+', trai"
+        ConfigError, match=r"denoisers.a \(\w+\) cannot be a row of a mixture: its learner '\w+' trains "
     ):
         make_experiment(config_of({"a": row}, "encoder_only"))
 
