@@ -21,6 +21,7 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from objectives import SpanCorruption
 from objectives.algebra.noise import valid_positions
+from show.examples import Chunk, examples_of
 from tests import test_table
 from tests.table import presets_of, small_config
 
@@ -78,6 +79,19 @@ def test_the_guides_targets_with_weights_score_all_but_the_sentinels(unscored_se
         assert not scored[0].any() and scored[1].any()
         ends = (batch["decoder_target_tokens"] == vocab.eos) & (weights == 1)
         assert [(ends & (batch["example_source"] == k)).sum() for k in range(2)] == [6 // len(table) * 2] * 2
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
+def test_train_show_tells_targets_without_weight_from_inputs(unscored_sentinels, architecture):
+    fields = small_config("span_corruption", architecture, data__examples_per_row=2)
+    shown = []
+    for name in ("span_corruption", "unscored"):
+        experiment = make_experiment(fields | {"objective": fields["objective"] | {"name": name}})
+        windows = test_table.random_windows(experiment, 4, same_keys=False)
+        shown.append(examples_of(Chunk(windows, experiment.collate(windows, 4)), experiment.vocab))
+    for field in ("inputs", "targets"):
+        for expected, found in zip(*(getattr(one, field) for one in shown), strict=True):
+            np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
