@@ -48,6 +48,11 @@ _EXPECTED = {  # what Python and absl say of a flag's value -> what the flag exp
     "Failed to parse": "a group of fields: set one of them, as in --config.model.num_layers=2",
 }
 _SOME_CONFIG = "name one of configs/, as in --config=configs/ul2.py"
+# What --same_model, and study(same_model=...), take from a config: all but the objective, its text and its windows.
+_SAME_MODEL = re.compile(
+    r"(model|optimizer|loss)\..*|precision|train\.(batch_size|ema_decay)"
+    r"|data\.(inputs_length|targets_length|examples_per_row|packing)"
+)
 
 
 def run_command(main: Callable[[], None], *, memory_remedy: str = "") -> None:
@@ -93,6 +98,15 @@ def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) 
         flag_values=flag_values,
         sys_argv=argv,
     )
+
+
+def define_same_model(flag_values: flags.FlagValues) -> None:
+    """Defines --same_model, a config whose model `config_fields` gives to that of --config."""
+    help_string = (
+        "Config whose model, optimizer, precision, loss options, batch size and lengths of rows replace those of "
+        "--config: two runs with it differ in the objective alone."
+    )
+    flags.DEFINE_string("same_model", None, help_string, flag_values)
 
 
 def define_code(flag_values: flags.FlagValues) -> None:
@@ -173,14 +187,21 @@ def execute_file(path: str, flag: str) -> types.ModuleType:
 
 
 def config_fields(flag_values: flags.FlagValues) -> dict[str, Any]:
-    """Returns the config, with overrides applied, as nested plain dicts. Raises ConfigError if --config is missing."""
+    """Returns the config, with --same_model and overrides applied, as nested plain dicts.
+
+    Raises ConfigError if --config is missing, or if --same_model is no config.
+    """
     config = flag_values["config"].value
     if config is None and not flag_values["config"].present:
         raise ConfigError("--config is missing: for example --config=configs/ul2.py, or configs/ul2.py:base")
     if not isinstance(config, ConfigDict):
         name = config_name(flag_values)
         raise ConfigError(f"--config={name}: get_config() must return a ConfigDict, not {type(config).__name__}")
-    return config.to_dict()
+    same = flag_values["same_model"].value if "same_model" in flag_values else None
+    if same is None:
+        return config.to_dict()
+    fields = same_model_fields(same, f"--same_model={same}") | config_overrides(flag_values)
+    return resolve(config_name(flag_values), fields, f"--same_model={same}")
 
 
 def config_overrides(flag_values: flags.FlagValues) -> dict[str, Any]:
@@ -206,6 +227,11 @@ def resolve(config: str, overrides: Mapping[str, Any], where: str) -> dict[str, 
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     return config_fields(values)
+
+
+def same_model_fields(config: str, where: str) -> dict[str, Any]:
+    """Returns the fields of `config` that runs with the same model share, by dotted name. where: for messages."""
+    return {name: value for name, value in _leaves(resolve(config, {}, where)) if _SAME_MODEL.fullmatch(name)}
 
 
 def override_flags(overrides: Mapping[str, Any]) -> list[str]:
@@ -387,9 +413,16 @@ def _unknown_field(argv: Sequence[str], fields: Mapping[str, Any]) -> str:
     for argument in argv:
         match = re.match(r"--?(?:no)?config\.([^=]+)", argument)
         if match and match[1] not in names:
-            near = difflib.get_close_matches(match[1], names, n=1)
-            near = near or [name for name in names if name.rpartition(".")[2] == match[1].rpartition(".")[2]]
-            remedy = f"did you mean {near[0]}?" if near else "--help prints the fields of this config"
+            section, _, field = match[1].rpartition(".")
+            here = {name.rpartition(".")[2]: name for name in names if name.rpartition(".")[0] == section}
+            near = [here[close] for close in difflib.get_close_matches(field, here, n=1)]
+            near = near or [name for name in names if name.rpartition(".")[2] == field]
+            if section == "objective":
+                other = "this objective has none; start from another's config, with --same_model=... for this model"
+            else:
+                near = near or difflib.get_close_matches(match[1], names, n=1)
+                other = "--help prints the fields of this config"
+            remedy = f"did you mean {near[0]}?" if near else other
             if re.match(r"objective\.(.*\.)?(schedule$|begin_step$|end_step$|final_|phase_)", match[1]):
                 remedy = "this config has no such schedule: write it in a config file (docs/objectives.md, Schedules)"
             return f"unknown config field in {argument}: {remedy}"

@@ -6,7 +6,13 @@
 
 A row has two copies of a text, so data.inputs_length is twice that of configs/clm.py: with as many rows, a step reads
 as many tokens of text as CLM's, at about twice the cost. `bits_per_byte` of the evaluation is the bound on the bits of
-the text, which compares with that of configs/clm.py and configs/masked_diffusion.py.
+the text. It compares with that of configs/clm.py, whose windows are equal, and with that of configs/masked_diffusion.py
+where that has them too: with --same_model=configs/clm.py --config.data.documents=pack.
+
+The objective is the paper's; model and recipe are those of configs/clm.py. At sizes small and base these are GPT-2's
+shape with its dropout and learned positions, and Llama's optimizer, without an average of the parameters. Nearer to
+BD3-LM's code are --config.model.positions=rope --config.optimizer.schedule=constant --config.optimizer.b2=0.999
+--config.optimizer.weight_decay=0.0 --config.train.ema_decay=0.9999.
 
 Sizes: small and base of configs/clm.py; the larger ones do not fit its machines with rows of two copies. Variants, by
 the tokens of a block: block_4 (default), block_1, block_16; next predicts a token where the token before it is read, as

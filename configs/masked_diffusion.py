@@ -1,13 +1,29 @@
-"""Masked diffusion (Sahoo et al. 2024; LLaDA, Nie et al. 2025) on a bidirectional encoder, with an exact bound.
+r"""Masked diffusion (Sahoo et al. 2024; LLaDA, Nie et al. 2025) on a bidirectional encoder, with an exact bound.
 
     python -m train.main --config=configs/masked_diffusion.py
     python -m train.main --config=configs/masked_diffusion.py:next --config.model.architecture=decoder_only
     python -m train.main --config=configs/masked_diffusion.py:response --config.train.init_from=runs/masked_diffusion
 
-`bits_per_byte` of the evaluation is the bound on the bits of the text, which compares with that of configs/clm.py. The
-bound is estimated from one draw of exactly k hidden tokens for each held-out window, in every variant.
+`bits_per_byte` of the evaluation is the bound on the bits of the text, estimated from one draw of exactly k hidden
+tokens for each held-out window, in every variant. It compares with that of a run whose windows are equal
+(docs/comparing.md); those of configs/clm.py are not. To compare, take its model, a decoder that is then read in both
+directions, and its rows:
 
-Sizes: tiny (default), base, large (BERT's shapes). Variants:
+    python -m train.main --config=configs/masked_diffusion.py --same_model=configs/clm.py --config.data.documents=pack
+
+The objective and its weights are the papers' (objectives/masked_diffusion.py, with the deviations). Models and recipes
+are not: sizes base and large are BERT's, post-norm, tied, with learned positions, BERT's optimizer and batches of 256
+rows of 512 tokens, and no average of the parameters. Nearest to MDLM's code (kuleshov-group/mdlm), a DiT of BERT base's
+width and depth, are
+
+    python -m train.main --config=configs/masked_diffusion.py:base,bernoulli --config.model.norm_position=pre \
+        --config.model.embedding_norm=False --config.model.positions=rope --config.model.tie_embeddings=False \
+        --config.model.prediction_head=linear --config.data.inputs_length=1024 --config.train.batch_size=512 \
+        --config.optimizer.schedule=constant --config.optimizer.learning_rate=3e-4 \
+        --config.optimizer.warmup_steps=2500 --config.optimizer.weight_decay=0.0 --config.optimizer.eps=1e-8 \
+        --config.train.ema_decay=0.9999
+
+Sizes: tiny (default), base, large. Variants:
   same        default: exactly k of n tokens are hidden; a token is predicted at its own position
   next        it is predicted at the position that reads the token before it, as by a causal language model
   bernoulli   each token is hidden with probability p, uniform from 0.001 to 1, and has the loss weight 1 / p (LLaDA,

@@ -8,6 +8,7 @@ machine, the process, or the order of calls.
 import functools
 import hashlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,13 @@ def mix64(x: np.ndarray) -> np.ndarray:
     y *= np.uint64(0x94D049BB133111EB)
     y ^= y >> np.uint64(31)
     return y
+
+
+def mix32(x: Any) -> Any:
+    """MurmurHash3's finalizer, an array of NumPy or JAX: uint32 [...] -> uint32 [...], a bijection as `mix64`."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        x = (x ^ (x >> shift)) * np.uint32(factor)
+    return x ^ (x >> 16)
 
 
 def argsort(keys_of: Callable[[np.ndarray], np.ndarray], n: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from models.config import ModelConfig
 from models.parameters import array_types
 from models.transformer import Params
 from objectives.mixture import learned_objective
-from run.restore import config_for_reading, not_a_language_model
+from run.restore import config_for_reading, language_model
 
 # Of config.data: under another split, text that the run trained on is scored.
 RUN_FIELDS = ("heldout_fraction", "split_seed", "split_by", "heldout")
@@ -48,7 +48,7 @@ def scoring_experiment(
             f"{run.model.architecture}"
         )
     predicts_tokens_alone = learned_objective(objective).learner == "token_prediction"
-    model = _language_model(run, run.params_shapes)[0] if predicts_tokens_alone else run.model
+    model = language_model(run, run.params_shapes)[0].model if predicts_tokens_alone else run.model
     _check_overrides(model, overrides)
     config = config_for_reading(config)
     config["model"] = {field: getattr(model, field) for field in run.config["model"]}
@@ -68,16 +68,8 @@ def scoring_experiment(
 def scoring_params(run: Experiment, experiment: Experiment, params: Params) -> Params:
     """Returns the parameters of `experiment`, a `scoring_experiment`, from `params` of the run."""
     if experiment.learner.objective.learner == "token_prediction":
-        return {"transformer": _language_model(run, params)[1]}
+        return {"transformer": language_model(run, params)[1]}
     return {module: params[module] for module in experiment.params_shapes if module in params}
-
-
-def _language_model(run: Experiment, params: Params) -> tuple[ModelConfig, Params]:
-    """Returns the model of `run` that predicts tokens, and its parameters, which may be shapes."""
-    model_and_params = run.learner.language_model(params)
-    if model_and_params is None:
-        raise not_a_language_model(run)
-    return model_and_params
 
 
 def _check_overrides(model: ModelConfig, overrides: Mapping[str, Any]) -> None:

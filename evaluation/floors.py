@@ -17,7 +17,7 @@ import numpy as np
 
 from data.windows.corpus_statistics import TrigramModel, counted_tokens, trigram_model, triples_at
 from data.windows.document_filter import classes_of
-from data.windows.documents import Documents, MixedDocuments
+from data.windows.documents import Documents, MixedDocuments, members
 from data.windows.heldout_batches import Heldout
 from data.windows.windowing import make_reader
 from evaluation.scorer import text_tokens
@@ -128,10 +128,9 @@ def _of_text(experiment: Experiment, corpora: Corpora) -> dict[str, Floors]:
         sums = {name: _zeros(heldout, "loss", "weight", "bytes") for name in NAMES}
         for k, part in enumerate(documents.by_corpus):
             mine = corpus == k
-            ends = np.cumsum(lengths[mine])
-            places = np.arange(lengths[mine].sum()) + np.repeat(starts[mine] - (ends - lengths[mine]), lengths[mine])
-            group = np.repeat(groups[example[mine]], lengths[mine])
-            triples = triples_at(places, part.store, eos)
+            slices, nth = members(lengths[mine])
+            group = groups[example[mine][slices]]
+            triples = triples_at(starts[mine][slices] + nth, part.store, eos)
             for name, nats in _ngram_nats(model, *triples).items():
                 np.add.at(sums[name]["loss_sum_by_group"], group, nats)
                 np.add.at(sums[name]["weight_sum_by_group"], group, 1)

@@ -195,11 +195,8 @@ def rolling_windows(text: np.ndarray, length: int) -> list[Pair]:
     Each scores `length` tokens. The first window has no context, later ones have one token of context, and the last
     one, which scores the rest of the text, has as many as fill `length` + 1 tokens.
     """
-    stops = [min(start + length, len(text)) for start in range(0, len(text), length)]
-    return [
-        Pair(text[max(stop - length - 1, 0) : start], text[start:stop], start == 0)
-        for start, stop in zip(range(0, len(text), length), stops, strict=True)
-    ]
+    spans = [(start, min(start + length, len(text))) for start in range(0, len(text), length)]
+    return [Pair(text[max(stop - length - 1, 0) : start], text[start:stop], start == 0) for start, stop in spans]
 
 
 def pseudo(model: LanguageModel, pairs: Sequence[Pair], *, mode: str | None = None) -> list[Likelihood]:
@@ -231,7 +228,7 @@ def _excess(experiment: Experiment, denoiser: Denoiser, text: np.ndarray, start:
     example = hide(denoiser, text, start, stop, experiment.vocab)
     data, inputs = experiment.data, len(example.inputs)
     targets = len(example.targets_start) + len(example.hidden)
-    if example.in_place:
+    if example.prompting is not None:
         return inputs - data.inputs_length
     if experiment.model.has_encoder:
         return max(inputs - data.inputs_length, targets - data.targets_length)

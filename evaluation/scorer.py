@@ -10,6 +10,7 @@ Suffixes: B rows, K hidden tokens of a row, L positions, D model, V vocabulary (
 
 import dataclasses
 import functools
+import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -58,13 +59,12 @@ _LOGITS_PER_BATCH = 1 << 27
 class Example(NamedTuple):
     """A text with hidden tokens, laid out for one denoiser. All int32 [n], of different lengths.
 
-    The hidden tokens are predicted after `targets_start` or, if `in_place`, at the masks of `inputs`.
+    The hidden tokens are predicted after `targets_start` or, with `prompting`, at the masks of `inputs`.
     """
 
     inputs: np.ndarray
     targets_start: np.ndarray
     hidden: np.ndarray
-    in_place: bool
     prompting: FillMasks | None = None  # of the denoiser, where it fills in masks
     position: int | None = None  # of the first target, as in generate.prompts.Prompt
 
@@ -114,15 +114,13 @@ class LanguageModel:
 
         Raises ConfigError for an example that is longer than the model's learned positions.
         """
-        running: tuple[list[tuple[int, Example]], tuple[Array, Array]] | None = None
-        for started, shape, rows in self.batches(examples, rows_per_batch):
-            # The next batch is made while the devices compute this one.
-            following = started, self._start([example for _, example in started], shape, rows, text_only)
-            if running is not None:
-                yield from _finish(*running)
-            running = following
-        if running is not None:
-            yield from _finish(*running)
+        running = (
+            (started, self._start([example for _, example in started], shape, rows, text_only))
+            for started, shape, rows in self.batches(examples, rows_per_batch)
+        )
+        # The next batch is made while the devices compute this one.
+        for batch, _ in itertools.pairwise(itertools.chain(running, [None])):
+            yield from _finish(*batch)
 
     def logits(self, batch: Mapping[str, Any]) -> Array:
         """Returns logits, float32 [B, L, V], at the positions of the decoder, or of the encoder without a decoder.
@@ -248,7 +246,7 @@ def hide(denoiser: Denoiser, text: np.ndarray, start: int, stop: int, vocab: Voc
     assert laid_out is not None, denoiser.name
     inputs, targets_start, position = with_mode(denoiser, laid_out, vocab)
     prompting = denoiser.objective.prompting if isinstance(denoiser.objective.prompting, FillMasks) else None
-    return Example(inputs, targets_start, text[start:stop], prompting is not None, prompting, position)
+    return Example(inputs, targets_start, text[start:stop], prompting, position)
 
 
 def find_denoiser(experiment: Experiment, side: Side, mode: str | None) -> Denoiser | None:
@@ -290,7 +288,7 @@ def _finish(started: list[tuple[int, Example]], outputs: tuple[Array, Array]) ->
 
 def _padded_shape(model: ModelConfig, example: Example) -> _Shape:
     inputs, targets = len(example.inputs), len(example.targets_start) + len(example.hidden)
-    if example.in_place:
+    if example.prompting is not None:
         lengths = (inputs, 0)
     elif model.has_encoder:
         lengths = (max(inputs, 1), targets)
@@ -314,8 +312,8 @@ def batch_of(experiment: Experiment, examples: list[Example], shape: _Shape, row
     """
     examples = examples + [examples[-1]] * (rows - len(examples))
     inputs = to_sequences([example.inputs for example in examples])
-    if examples[0].in_place:
-        batch = masked_rows(experiment, inputs, shape.inputs, examples[0].prompting)
+    if (prompting := examples[0].prompting) is not None:
+        batch = masked_rows(experiment, inputs, shape.inputs, prompting)
     else:
         targets = to_sequences([np.concatenate([example.targets_start, example.hidden]) for example in examples])
         positions = [example.position for example in examples]
@@ -325,7 +323,7 @@ def batch_of(experiment: Experiment, examples: list[Example], shape: _Shape, row
 
 def _positions(experiment: Experiment, example: Example) -> np.ndarray:
     """Returns the positions, int [n], at which the scored stack predicts the hidden tokens."""
-    if example.in_place:
+    if example.prompting is not None:
         return np.flatnonzero(example.inputs == experiment.vocab.mask)
     start = len(example.targets_start) + (0 if experiment.model.has_encoder else len(example.inputs))
     return start + np.arange(len(example.hidden))

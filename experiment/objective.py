@@ -65,6 +65,12 @@ def make_scheduled(
         return _make_mixture(fields, field), None
     if any(str(name).startswith(("schedule", "begin_step", "end_step", "final_", "phase_")) for name in fields):
         return (_phased if fields.get("schedule") == "phases" else _linear)(cls, fields, field)
+    missing = [declared.name for declared in dataclasses.fields(cls) if declared.name not in fields]
+    if missing and field == "objective":
+        raise ConfigError(
+            f"config field objective.{missing[0]} is missing, which objective.name={name!r} has: start from a config "
+            "of that objective, with --same_model=... for the model of this one"
+        )
     return from_mapping(cls, fields, field), None
 
 

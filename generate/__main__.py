@@ -47,47 +47,25 @@ _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size", 16, "Answers to generate together; they do not depend on this number.", 1, flag_values=_FLAGS
 )
 _STEP = flags.DEFINE_integer("step", None, "Checkpoint to use. Default: the newest.", flag_values=_FLAGS)
-flags.DEFINE_string("mode", None, "Mode token, such as [S]. Default: that of the first suitable denoiser.", _FLAGS)
-flags.DEFINE_integer(
-    "max_tokens",
-    None,
-    "Maximum tokens of an answer, by default as many as fit in a row of training; masks to append to a prompt.",
-    flag_values=_FLAGS,
-)
-flags.DEFINE_float(
-    "temperature", None, "0 selects the likeliest token. Default: 0.8, and 0 for masks.", flag_values=_FLAGS
-)
-flags.DEFINE_integer("top_k", Options.top_k, "Draw from the k likeliest tokens; 0 is off.", flag_values=_FLAGS)
-flags.DEFINE_float(
-    "top_p", Options.top_p, "Draw from the likeliest tokens whose probabilities reach p; 1 is off.", flag_values=_FLAGS
-)
-flags.DEFINE_integer("num_samples", Options.num_samples, "Number of answers to each prompt.", flag_values=_FLAGS)
-flags.DEFINE_integer("seed", Options.seed, "Seed of the draws.", flag_values=_FLAGS)
-flags.DEFINE_enum(
-    "order",
-    None,
-    get_args(Order),
-    "Which masks are filled in first. Default: margin; once for teacherless.",
-    flag_values=_FLAGS,
-)
-flags.DEFINE_integer(
-    "steps",
-    Options.steps,
-    "Steps in which a block of masks is filled in; 0: one mask in each.",
-    flag_values=_FLAGS,
-)
-flags.DEFINE_integer(
-    "block_length",
-    Options.block_length,
-    "Masks of a block; blocks are filled in from left to right. 0: all masks are one block.",
-    flag_values=_FLAGS,
-)
-flags.DEFINE_float(
-    "remask",
-    Options.remask,
-    "Probability that a mask which was filled in is hidden again before the next step.",
-    flag_values=_FLAGS,
-)
+# Field of Options, of an integer unless _DEFINE has its kind -> the text of --help.
+_OPTIONS = {
+    "mode": "Mode token, such as [S]. Default: that of the first suitable denoiser.",
+    "max_tokens": "Maximum tokens of an answer, by default as many as fit in a row of training; masks to append to a "
+    "prompt.",
+    "temperature": "0 selects the likeliest token. Default: 0.8, and 0 for masks.",
+    "top_k": "Draw from the k likeliest tokens; 0 is off.",
+    "top_p": "Draw from the likeliest tokens whose probabilities reach p; 1 is off.",
+    "num_samples": "Number of answers to each prompt.",
+    "seed": "Seed of the draws.",
+    "steps": "Steps in which a block of masks is filled in; 0: one mask in each.",
+    "block_length": "Masks of a block; blocks are filled in from left to right. 0: all masks are one block.",
+    "remask": "Probability that a mask which was filled in is hidden again before the next step.",
+}
+_DEFINE = {"mode": flags.DEFINE_string} | dict.fromkeys(("temperature", "top_p", "remask"), flags.DEFINE_float)
+for _name, _text in _OPTIONS.items():
+    _DEFINE.get(_name, flags.DEFINE_integer)(_name, getattr(Options, _name), _text, flag_values=_FLAGS)
+_ORDER = "Which masks are filled in first. Default: margin; once for teacherless."
+flags.DEFINE_enum("order", Options.order, get_args(Order), _ORDER, _FLAGS)
 
 
 def main() -> None:

@@ -146,29 +146,21 @@ def attention_order(experiment: Experiment, tokens: np.ndarray) -> np.ndarray | 
 
 
 def masked_rows(
-    experiment: Experiment,
-    inputs: Sequences,
-    length: int,
-    prompting: FillMasks | None,
-    order: np.ndarray | None = None,
+    experiment: Experiment, inputs: Sequences, length: int, prompting: FillMasks, order: np.ndarray | None = None
 ) -> Batch:
     """Returns a batch of rows of `length` positions, one for each of `inputs`, laid out and with masks to predict.
 
     The targets are the inputs: what the masks hide is not known here. A clean copy of a text in blocks, which follows
     the text in its row, has these masks too.
 
-    prompting: of the denoiser that laid out `inputs`; None: rows without masks, which are read in both directions.
+    prompting: of the denoiser that laid out `inputs`.
     order: the attention order, int32 [E, W].
     """
     tokens, vocab, num_rows = inputs.tokens, experiment.vocab, len(inputs.lengths)
     token_types = np.zeros_like(tokens) if experiment.model.num_token_types else None
-    shifted = np.full(num_rows, prompting is not None and prompting.shifted)
-    causal = np.full(num_rows, prompting is not None and prompting.causal)
-    hidden = tokens == vocab.mask
-    examples = Masked(
-        inputs, tokens, hidden, token_types=token_types, attention_order=order, shifted=shifted, causal=causal
-    )
-    if prompting is not None and prompting.block_length:
+    in_rows = {"shifted": np.full(num_rows, prompting.shifted), "causal": np.full(num_rows, prompting.causal)}
+    examples = Masked(inputs, tokens, tokens == vocab.mask, token_types=token_types, attention_order=order, **in_rows)
+    if prompting.block_length:
         blocks = np.broadcast_to(block_numbers(tokens.shape[1], prompting.block_length), tokens.shape)
         examples = examples._replace(blocks=blocks)
     shape = RowShape(experiment.model.architecture, length, 0, 1)

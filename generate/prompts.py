@@ -1,6 +1,7 @@
 """Prompts: which denoiser of a run reads a prompt, and the batch in which the model reads it."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Sequence
 
@@ -179,19 +180,11 @@ def lay_out_rows(
         first = np.array([p if p is not None else q for p, q in zip(positions, after, strict=True)])
         of_targets = first[:, None] + np.arange(examples.targets.tokens.shape[1])
         examples = examples._replace(positions=of_targets.astype(np.int32))
-    row_ids, denoiser_ids = np.arange(num_rows), np.zeros(num_rows, np.int32)
     shape = RowShape(model.architecture, inputs_length, targets_length, 1)
-    if model.has_encoder:
-        return layout.encoder_decoder(examples, row_ids, denoiser_ids, num_rows, shape, experiment.vocab)
-    return layout.decoder_only(
-        examples,
-        row_ids,
-        denoiser_ids,
-        num_rows,
-        shape,
-        experiment.vocab,
-        bidirectional_inputs=experiment.data.bidirectional_inputs,
-    )
+    place = layout.encoder_decoder
+    if not model.has_encoder:
+        place = functools.partial(layout.decoder_only, bidirectional_inputs=experiment.data.bidirectional_inputs)
+    return place(examples, np.arange(num_rows), np.zeros(num_rows, np.int32), num_rows, shape, experiment.vocab)
 
 
 def check_length(needed: int, available: int, field: str, where: str = "--prompt") -> None:

@@ -257,17 +257,12 @@ def read_prompts(path: str) -> list[NamedText]:
         raise ConfigError(f"--prompts={path} cannot be read ({error.strerror}): name a file, or - for stdin") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"--prompts={path} is not UTF-8 (byte {error.start})") from None
-    prompts = []
-    for number, line in enumerate(text.split("\n") if text else [], start=1):
-        where = f"--prompts={path}, line {number}"
-        if path.endswith(".jsonl") and line.strip():
-            line = _prompt_of_object(line, where)
-        elif path.endswith(".jsonl"):
-            continue
-        prompts.append(NamedText(line, where))
-    if not prompts:
+    lines = [NamedText(line, f"--prompts={path}, line {k}") for k, line in enumerate(text.split("\n"), 1) if text]
+    if path.endswith(".jsonl"):
+        lines = [NamedText(_prompt_of_object(*each), each.where) for each in lines if each.text.strip()]
+    if not lines:
         raise ConfigError(f"--prompts={path} has no prompts: write one in each line")
-    return prompts
+    return lines
 
 
 def _prompt_of_object(line: str, where: str) -> str:

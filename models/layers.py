@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
+from contract.rng import mix32
 from models import initializers
 from models.config import ModelConfig
 from models.placement import GPUS, row_keys, splits_kernels, target_platform
@@ -94,10 +95,7 @@ class MaskWords(NamedTuple):
 
     def kept(self, rate: float) -> Array:
         """Returns the mask, bool [B, ..., D]: False with probability `rate`, in [0, 1)."""
-        x = self.lines ^ self.columns
-        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):  # MurmurHash3's finalizer
-            x = (x ^ (x >> shift)) * jnp.uint32(factor)
-        return (x ^ (x >> 16)) >= jnp.uint32(int(rate * 2**32))
+        return mix32(self.lines ^ self.columns) >= jnp.uint32(int(rate * 2**32))
 
 
 def draw_mask(key: Array, shape: tuple[int, ...]) -> MaskWords:

@@ -184,8 +184,7 @@ def _compared(corpora: list[Corpus], *, drop: bool) -> list[Corpus]:
         train, heldout = corpus.train_documents, corpus.heldout_documents
         found = [is_trained_on(heldout, other.train_documents, other.heldout_documents) for other in others]
         elsewhere = int(functools.reduce(np.logical_or, found).sum()) if found else 0
-        counts = {other.name: int(trained.sum()) for other, trained in zip(others, found, strict=True)}
-        trained_by = {name: count for name, count in counts.items() if count}
+        trained_by = {other.name: int(one.sum()) for other, one in zip(others, found, strict=True) if one.any()}
         if drop and others:
             held_out = [
                 is_trained_on(train, side, other.train_documents)

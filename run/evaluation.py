@@ -1,6 +1,7 @@
 """Evaluation on the held-out documents: every window at most once, with sums by denoiser and document."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Set
 from typing import Any
@@ -55,16 +56,11 @@ def heldout_windows(experiment: Experiment) -> str:
 
 
 def _sums(run: CompiledRun, params: Params) -> Iterator[dict[str, Any]]:
-    """Yields the Sums of each held-out batch, one batch later, so that the device does not wait for the host."""
-    data, pending = run.experiment.data, None
-    batches = run.heldout.batches
-    for batch in loader(batches, start=0, threads=data.reader_threads, prefetch=data.prefetch_batches):
-        sums = run.eval_step(params, sharding.to_global(batch, run.batch_sharding))
-        if pending is not None:
-            yield pending
-        pending = sums
-    if pending is not None:
-        yield pending
+    """Returns the Sums of each held-out batch, one batch later, so that the device does not wait for the host."""
+    data = run.experiment.data
+    batches = loader(run.heldout.batches, start=0, threads=data.reader_threads, prefetch=data.prefetch_batches)
+    found = (run.eval_step(params, sharding.to_global(batch, run.batch_sharding)) for batch in batches)
+    return (sums for sums, _ in itertools.pairwise(itertools.chain(found, [None])))
 
 
 class DocumentSums:
@@ -77,22 +73,21 @@ class DocumentSums:
         self._heldout, self._documents = heldout, documents
         self._groups, self._byte_metric = experiment.metric_groups, experiment.byte_metric
         self._dummy_bytes = experiment.tokenizer.dummy_bytes
-        self._columns: dict[int, int] = {}  # document's number in the store -> column of the sums
-        self._sums = {name: np.zeros((len(heldout.shares), 64)) for name in _SUMS}
+        self._sums = {name: np.zeros((len(heldout.shares), len(heldout.documents))) for name in _SUMS}
         # (task, column, column) of each two documents of which an example contains a part
         self._shared: set[tuple[int, int, int]] = set()
 
     def add(self, n: int, sums: dict[str, Any]) -> None:
         """Adds the Sums of batch n, whose groups are examples."""
         examples = self._heldout.examples(n)
-        columns = self._columns_of(examples.documents)
+        columns = np.searchsorted(self._heldout.documents, examples.documents)
         for name, total in self._sums.items():
             if f"{name}_by_group" in sums:
                 values = np.asarray(sums[f"{name}_by_group"], np.float64)[examples.groups]
                 if name == "bytes_sum":
                     values = self._bytes_of_text(values, examples)
                 np.add.at(total, (examples.denoiser_ids, columns), values)
-        pairs = self._columns_of(examples.shared.ravel()).reshape(-1, 2)
+        pairs = np.searchsorted(self._heldout.documents, examples.shared)
         self._shared.update(zip(examples.shared_by.tolist(), *pairs.T.tolist(), strict=True))
 
     def _bytes_of_text(self, num_bytes: np.ndarray, examples: ScoredExamples) -> np.ndarray:
@@ -103,14 +98,6 @@ class DocumentSums:
         """
         num_bytes = num_bytes - self._dummy_bytes * examples.texts
         return num_bytes * self._documents.in_text(examples.documents)
-
-    def _columns_of(self, documents: np.ndarray) -> np.ndarray:
-        columns = [self._columns.setdefault(document, len(self._columns)) for document in documents.tolist()]
-        size = self._sums["loss_sum"].shape[1]
-        if len(self._columns) > size:
-            added = ((0, 0), (0, 2 * len(self._columns) - size))
-            self._sums = {name: np.pad(total, added) for name, total in self._sums.items()}
-        return np.asarray(columns, np.int64)
 
     def metrics(self, ratios: dict[str, Any]) -> dict[str, float]:
         """Returns the metrics of all added sums. ratios: name -> (sum, weight), as in Sums."""

@@ -109,7 +109,7 @@ class Totals:
       count_windows: (first batch, number of batches) -> the examples and raw tokens of these batches.
       saved: what `state` returned at the checkpoint that the run continues from; None at the start of a run.
       corpora: the task indices of each corpus, by its name; empty in a run of one corpus.
-      epoch_tokens: int [number of tasks], the raw tokens of one pass of each task over its corpus; read for `corpora`.
+      epoch_tokens: int [number of tasks], the raw tokens of one pass of each task over its corpus.
     """
 
     def __init__(
@@ -120,15 +120,14 @@ class Totals:
         saved: Mapping[str, Any] | None = None,
         *,
         corpora: Mapping[str, Sequence[int]] = types.MappingProxyType({}),
-        epoch_tokens: Sequence[int] | np.ndarray = (),
+        epoch_tokens: Sequence[int] | np.ndarray,
     ):
         self._denoisers, self._corpora, self._epoch_tokens = denoisers, corpora, epoch_tokens
         self._step_flops, self._count_windows = step_flops, count_windows
         zeros = [0] * sum(map(len, denoisers.values()))
         saved = saved or {"step": 0, "examples": zeros, "raw_tokens": zeros, "scored_tokens": 0, "seconds": 0.0}
         self._step = self._counted = int(saved["step"])  # steps made, and steps whose windows are counted
-        self._examples, self._raw_tokens = list(saved["examples"]), list(saved["raw_tokens"])
-        self._windows = list(saved.get("windows", zeros))
+        self._counts = {name: list(saved.get(name, zeros)) for name in WindowCounts._fields}
         self._scored_tokens, self._seconds = int(saved["scored_tokens"]), float(saved["seconds"])
         self._line = [np.asarray(leaf, np.float64) for leaf in saved.get("line", ())]
         self._line_structure: Any = None  # of the leaves in `_line`; known after the first step
@@ -164,8 +163,8 @@ class Totals:
         """
         self._count()
         return {
-            "examples": sum(self._examples),
-            "raw_tokens": sum(self._raw_tokens),
+            "examples": sum(self._counts["examples"]),
+            "raw_tokens": sum(self._counts["raw_tokens"]),
             "scored_tokens": self._scored_tokens,
             "flops": float(self._step * self._step_flops),
             "seconds": self._seconds,
@@ -174,10 +173,11 @@ class Totals:
     def shares(self) -> dict[str, float]:
         """Returns example_share/<name> and token_share/<name>, each denoiser's share of `examples` and `raw_tokens`.
 
+        epochs: how often the training text was read, as a mean over its tokens: 1.5 is one and a half times.
+
         In a run of several corpora each corpus has these shares too, and
           window_share/<name>: its share of the windows that were drawn. Denoisers have it too.
-          raw_tokens/<corpus>: the raw tokens that were read from it.
-          epochs/<corpus>: how often its training text was read, as a mean over its tokens: 1.5 is one and a half times.
+          raw_tokens/<corpus>, epochs/<corpus>: of its training text, in place of `epochs`.
 
         Without the denoisers' shares where there is one denoiser. Empty before the first step.
         """
@@ -186,15 +186,19 @@ class Totals:
             return {}
         groups = {**(self._denoisers if len(self._denoisers) > 1 else {}), **self._corpora}
         shares: dict[str, float] = {}
-        counted = {"example_share": self._examples, "token_share": self._raw_tokens}
-        counted |= {"window_share": self._windows} if self._corpora else {}
+        raw_tokens = self._counts["raw_tokens"]
+        counted = {"example_share": self._counts["examples"], "token_share": raw_tokens}
+        counted |= {"window_share": self._counts["windows"]} if self._corpora else {}
         for metric, counts in counted.items():
             for name, tasks in groups.items():
                 shares[f"{metric}/{name}"] = sum(counts[k] for k in tasks) / sum(counts)
+        # Denoisers may read a corpus with and without the EOS of documents, so passes are counted by denoiser.
+        epochs = [read / int(total) for read, total in zip(raw_tokens, self._epoch_tokens, strict=True)]
         for name, tasks in self._corpora.items():
-            shares[f"raw_tokens/{name}"] = sum(self._raw_tokens[k] for k in tasks)
-            # Denoisers may read a corpus with and without the EOS of documents, so passes are counted by denoiser.
-            shares[f"epochs/{name}"] = sum(self._raw_tokens[k] / int(self._epoch_tokens[k]) for k in tasks)
+            shares[f"raw_tokens/{name}"] = sum(raw_tokens[k] for k in tasks)
+            shares[f"epochs/{name}"] = sum(epochs[k] for k in tasks)
+        if not self._corpora:
+            shares["epochs"] = sum(epochs)
         return shares
 
     def state(self) -> dict[str, Any]:
@@ -202,9 +206,7 @@ class Totals:
         self._count()
         return {
             "step": self._step,
-            "examples": self._examples,
-            "raw_tokens": self._raw_tokens,
-            **({"windows": self._windows} if self._corpora else {}),
+            **{name: counts for name, counts in self._counts.items() if name != "windows" or self._corpora},
             "scored_tokens": self._scored_tokens,
             "seconds": self._seconds,
             "line": [leaf.tolist() for leaf in self._line],
@@ -215,7 +217,6 @@ class Totals:
         if self._counted == self._step:
             return
         counts = self._count_windows(self._counted, self._step - self._counted)
-        self._examples = [total + int(n) for total, n in zip(self._examples, counts.examples, strict=True)]
-        self._raw_tokens = [total + int(n) for total, n in zip(self._raw_tokens, counts.raw_tokens, strict=True)]
-        self._windows = [total + int(n) for total, n in zip(self._windows, counts.windows, strict=True)]
+        for name, totals in self._counts.items():
+            self._counts[name] = [total + int(n) for total, n in zip(totals, getattr(counts, name), strict=True)]
         self._counted = self._step

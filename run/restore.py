@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from contract.errors import ConfigError
+from contract.errors import ConfigError, errors_naming
 from data.sources.config import DEFAULT_CACHE_DIR
 from experiment.experiment import Experiment, make_experiment
 from experiment.outside import check_code
@@ -47,10 +47,8 @@ def load_experiment(
     workdir = Workdir(workdir, named_by=named_by)
     config, with_copy = workdir.config(), workdir.config_with_own_tokenizer()
     check_code(config.get("code"), f"{workdir}/config.json")
-    try:
+    with errors_naming(f"{workdir}/config.json"):
         experiment = make_experiment(config_for_reading(with_copy))
-    except ConfigError as error:
-        raise ConfigError(f"{workdir}/config.json: {error}") from error
     found = experiment.tokenizer.fingerprint
     expected = (config.get("corpus") or {}).get("tokenizer", found)
     if found != expected:

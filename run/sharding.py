@@ -119,11 +119,7 @@ def make_reading_mesh(tree: Any, *, batch_size: int | None = None) -> Mesh:
       batch_size: rows of a batch. The mesh has as many devices as divide them. By default it has all devices.
     """
     count = next(n for n in range(jax.device_count(), 0, -1) if (batch_size or n) % n == 0)
-    for fsdp in range(count, 1, -1):
-        if count % fsdp == 0 and _divides(tree, fsdp):
-            break
-    else:
-        fsdp = 1
+    fsdp = next((n for n in range(count, 1, -1) if count % n == 0 and _divides(tree, n)), 1)
     return make_mesh(MeshConfig("jit", data=count // fsdp, fsdp=fsdp, tensor=1), jax.devices()[:count])
 
 

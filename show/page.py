@@ -162,9 +162,10 @@ class Page:
     warnings: list[str]
     denoisers: list[DenoiserFacts]
     rows: list[Row]
-    statistics: dict[str, dict[str, Statistic]]  # name of the denoiser, name of the statistic
-    measured_on: str
-    notes: list[str]
+    # Name of the denoiser, name of the statistic. Pages of given texts have none.
+    statistics: dict[str, dict[str, Statistic]] = dataclasses.field(default_factory=dict)
+    measured_on: str = ""
+    notes: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def columns(self) -> list[str]:
@@ -274,9 +275,6 @@ def make_page_of_rows(experiment: Experiment, chunks_: Sequence[Chunk], *, title
         warnings=list(experiment.warnings),
         denoisers=denoiser_facts(experiment),
         rows=rows,
-        statistics={},
-        measured_on="",
-        notes=[],
     )
 
 

@@ -12,14 +12,13 @@ DIR/report.md. The same command continues a study that was stopped, and repeats 
 """
 
 import re
-import shlex
 import sys
 from typing import Any
 
 import jax
 from absl import flags
 
-from command.flags import override_flags, parse_flags, run_command
+from command.flags import parse_flags, run_command
 from command.program import visible
 from contract.errors import ConfigError, Stopped
 from studies.analysis import analyse
@@ -86,10 +85,8 @@ def main() -> None:
             check_trackers(variant.main.fields["train"]["trackers"])
         folder.begin(plan, overrides, mixed_code=_MIXED_CODE.value)
         stopped = not run_jobs(jobs, plan, folder)
-    arguments = [f"--study={_STUDY.value}", f"--out={folder.path}", f"--seeds={study.seeds}", *study.budget.flags]
-    arguments += override_flags(overrides)
-    arguments += ["--mixed_code"] * folder.study_file().mixed_code
-    results = folder.results(plan, shlex.join(["python", "-m", "train.ablate", *arguments]), overrides)
+    more = ["--mixed_code"] * folder.study_file().mixed_code
+    results = folder.results(plan, study.command(_STUDY.value, folder.path, overrides, *more), overrides)
     print(f"written to {write_report(results, folder.path)}")
     if study.seeds >= MIN_SEEDS and any(
         pair.p is not None for found in analyse(results) for pair in found.pairs.values()

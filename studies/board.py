@@ -22,15 +22,15 @@ from typing import Any
 
 from absl import flags
 
-from command.flags import override_flags, parse_flags, run_command
+from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
 from files.atomic import check_output, read_json, write_text
 from files.paths import check_local
 from studies.analysis import Measured, analyse, count_families
 from studies.markdown import NONE, decimals_for, number, probability, text
 from studies.measures import make_measure
-from studies.plan import Job, Plan, PlannedRun, VariantPlan
-from studies.plot import draw_shares
+from studies.plan import Plan, PlannedRun, VariantPlan
+from studies.plot import Share, draw_shares
 from studies.report import headline, import_report_libraries, render, variant_row
 from studies.results import Results, StudyFile, StudyFolder
 from studies.statistics import summarize
@@ -108,9 +108,8 @@ def read_study(path: str) -> Results:
         raise ConfigError(f"{folder.path / 'study.json'} is damaged: {error!r}: {remedy}") from error
     for run in [*results.problems, *results.sweeps]:
         if run.state not in ("complete", "diverged"):
-            name = Job(run.variant, run.seed, run.field, run.value).name
             raise ConfigError(
-                f"--studies={path} is not finished: {name} is {run.state}: {run.reason}: finish it with "
+                f"--studies={path} is not finished: {run.job.name} is {run.state}: {run.reason}: finish it with "
                 f"{_command(there, path)}, or leave it out"
             )
     return results
@@ -143,12 +142,10 @@ def _plan(there: StudyFile, folder: StudyFolder, remedy: str) -> Plan:
 
 def _command(there: StudyFile, out: str) -> str:
     """Returns the command that runs a study. The file is one of configs/studies if its name is."""
-    study, files = there.study, sorted((_ROOT / "configs" / "studies").rglob("*.py"))
-    found = [file for file in files if file.stem == study.name]
-    file = found[0].relative_to(_ROOT).as_posix() if found else f"{study.name}.py"
-    flags = [f"--study={file}", f"--out={out}", f"--seeds={study.seeds}", *study.budget.flags]
-    flags += override_flags(there.overrides)
-    return shlex.join(["python", "-m", "train.ablate", *flags])
+    files = sorted((_ROOT / "configs" / "studies").rglob("*.py"))
+    found = [file for file in files if file.stem == there.study.name]
+    file = found[0].relative_to(_ROOT).as_posix() if found else f"{there.study.name}.py"
+    return there.study.command(file, out, there.overrides)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,8 +230,9 @@ class StudyText:
         commands = "\n".join(command for run in firsts for command in self.results.commands_of(run))
         return re.sub(r"(?<==)\S*/runs/", f"runs/{self.name}/", commands)
 
-    def shares(self) -> dict[str, dict[str, tuple[float, bool]]]:
-        """Returns title -> variant -> the mean of exact answers, and whether it is better than the baseline's.
+    def shares(self) -> dict[str, dict[str, Share]]:
+        """Returns title -> variant -> the mean of exact answers: bold if better than the baseline's, shaded if than
+        every floor.
 
         The measure is that of the study's success rate, or its first of exact answers where no seed succeeds; {} if it
         has none. If the study has its success rate alone, the share is that of the seeds that succeed.
@@ -247,7 +245,8 @@ class StudyText:
         found = next((one for one in exact if one.fields["metric"] == metric and not one.is_success_rate), found)
         remarks = ["confounded"] * bool(self.results.confounders) + ["nothing follows"] * bool(found.nothing_follows)
         better = {name for name, pair in found.to_baseline.items() if found.kind(pair) == "better"}
-        cells = {name: (level, name in better) for name, level in _levels(found).items()}
+        levels = _levels(found)
+        cells = {name: Share(level, name in better, name not in found.at_floor) for name, level in levels.items()}
         name = f"{found.name} (share of seeds)" if found.is_success_rate else found.name
         return {": ".join([self.name, ", ".join([name, f"baseline {found.baseline}", *remarks])]): cells}
 

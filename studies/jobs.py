@@ -1,5 +1,6 @@
 """Does the jobs of a study, each in a process of its own: trains, fine-tunes and measures a run."""
 
+import contextlib
 import importlib.metadata
 import math
 import multiprocessing
@@ -9,8 +10,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 
@@ -54,9 +55,9 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder) -> bool:
     work = {job: _flops(plan, job) for job in jobs if not _is_done(folder.outcome(job, plan))}
     total, done, began = sum(work.values()), 0.0, time.monotonic()
     print(f"{len(jobs) - len(work)} of {len(jobs)} runs are complete already", flush=True)
-    with Signals() as signals:
+    with signals_of_this_process() as signals:
         for number, job in enumerate(work, start=1):
-            if signals.received:
+            if signals:
                 return False
             if _is_done(folder.outcome(job, plan)):
                 print(f"{number}/{len(work)}  {job.name}: complete, by another runner", flush=True)
@@ -64,7 +65,7 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder) -> bool:
             print(f"{number}/{len(work)}  {job.name} begins: {folder.log(job)}", flush=True)
             folder.remove(job)
             status = in_a_process(job, plan, folder, signals)
-            if status == _STOPPED or (signals.received and status):
+            if status == _STOPPED or (signals and status):
                 return False
             done += work[job]
             left = (time.monotonic() - began) / done * (total - done)
@@ -84,31 +85,24 @@ def _flops(plan: Plan, job: Job) -> float:
     return variant.flops + sum(run.flops for run in variant.distinct_fine_tunings if not job.field)
 
 
-class Signals:
-    """Within this context SIGTERM and SIGINT end the running job, which saves a checkpoint; a second one kills it.
-
-    received: how many there were.
-    """
-
-    def __init__(self) -> None:
-        self.received = 0
-        self._previous: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._previous[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_) -> None:
-        for number, handler in self._previous.items():
+@contextlib.contextmanager
+def signals_of_this_process() -> Iterator[list[int]]:
+    """Yields a list to which SIGTERM and SIGINT are added within this context, in which they end nothing."""
+    received: list[int] = []
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    handlers = [signal.signal(number, lambda number, _: received.append(number)) for number in numbers]
+    try:
+        yield received
+    finally:
+        for number, handler in zip(numbers, handlers, strict=True):
             signal.signal(number, handler)
 
-    def _handle(self, *_) -> None:
-        self.received += 1
 
+def in_a_process(job: Job, plan: Plan, folder: StudyFolder, signals: Sequence[int]) -> int:
+    """Does a job in a process of its own and returns its exit status. One without an outcome has failed.
 
-def in_a_process(job: Job, plan: Plan, folder: StudyFolder, signals: Signals) -> int:
-    """Does a job in a process of its own and returns its exit status. One without an outcome has failed."""
+    signals: that this process receives. They end the job, which saves a checkpoint; a second one kills it.
+    """
     log = folder.log(job)
     begin = log.stat().st_size if log.exists() else 0
     process = multiprocessing.get_context("spawn").Process(target=_main, args=(job, plan, str(folder.path)))
@@ -119,10 +113,10 @@ def in_a_process(job: Job, plan: Plan, folder: StudyFolder, signals: Signals) ->
     forwarded = 0
     while process.exitcode is None:
         process.join(_POLL_SECONDS)
-        if signals.received > forwarded:
-            forwarded = signals.received
+        if len(signals) > forwarded:
+            forwarded = len(signals)
             process.terminate() if forwarded == 1 else process.kill()
-    has_failed = process.exitcode not in (0, _STOPPED) and not signals.received
+    has_failed = process.exitcode not in (0, _STOPPED) and not signals
     if has_failed and not _is_done(folder.outcome(job, plan)):  # another runner may have done the job
         printed = log.read_bytes()[begin:].decode(errors="replace") if log.exists() else ""
         folder.write(job, _failed(job, plan, process.exitcode, printed, str(log)))
@@ -138,9 +132,7 @@ def _failed(job: Job, plan: Plan, status: int, printed: str, log: str) -> Outcom
         reason = f"the process was ended by signal {signal.Signals(-status).name}"
     reason = reason.removeprefix("error: ")[:_ERROR_CHARS]
     state = "diverged" if status == _DIVERGED else "failed"
-    run = dict(variant=job.variant, seed=job.seed, field=job.field, value=job.value)
-    reason = f"{reason}; log: {log}"
-    return Outcome(**run, state=state, reason=reason, config_digest=plan.config_digest(job, {}))
+    return Outcome(**vars(job), state=state, reason=f"{reason}; log: {log}", config_digest=plan.config_digest(job, {}))
 
 
 def _main(job: Job, plan: Plan, out: str) -> None:
@@ -212,10 +204,7 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     environment |= code_digests(folder.workdir(name).config() for name in stages)
     commands = dict.fromkeys(measure.command(trained.workdir.path, trained) for measure in measures.values())
     outcome = Outcome(
-        variant=job.variant,
-        seed=job.seed,
-        field=job.field,
-        value=job.value,
+        **vars(job),
         **_numbers(measured),
         **(_training(variant, trained) if variant.main is not None else {}),
         swept=swept,

@@ -17,12 +17,8 @@ def text(plain: str) -> str:
     Of the characters with a meaning on GitHub, Python-Markdown has no backslash escape for four: these are entities.
     """
     parts = re.split(r"(`[^`]+`)", " ".join(plain.split()))
-    escaped = [part if k % 2 else _escaped(part) for k, part in enumerate(parts)]
-    return "".join(escaped).replace("|", "\\|")
-
-
-def _escaped(plain: str) -> str:
-    return re.sub(r"[\\*_#\[\]`]", r"\\\g<0>", plain).translate(_ENTITIES)
+    parts[::2] = [re.sub(r"[\\*_#\[\]`]", r"\\\g<0>", part).translate(_ENTITIES) for part in parts[::2]]
+    return "".join(parts).replace("|", "\\|")
 
 
 def code(plain: str) -> str:

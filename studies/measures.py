@@ -185,20 +185,25 @@ class Measure(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HeldoutMetric(Measure):
-    """See configs.studies.base.heldout_loss."""
+class _Scored(Measure):
+    """A measure of a run's model under a config of its own, or under that of the run if `config` is ""."""
 
     config: str
     overrides: dict[str, Any]
     metric: str
 
+    def scored(self, experiment):
+        return _scored_under(self.config, self.overrides, experiment) if self.config else experiment
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeldoutMetric(_Scored):
+    """See configs.studies.base.heldout_loss."""
+
     kind: ClassVar = "heldout"
 
     def check(self, experiment):
         _check_heldout_metric(self.scored(experiment), self.metric)
-
-    def scored(self, experiment):
-        return _scored_under(self.config, self.overrides, experiment) if self.config else experiment
 
     def command(self, workdir, trained=None):
         return _evaluate(workdir, self.config, self.overrides, {}, trained) if self.config else ""
@@ -214,13 +219,10 @@ class HeldoutMetric(Measure):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ProbeMetric(Measure):
+class ProbeMetric(_Scored):
     """See configs.studies.base.probe."""
 
     probe: str
-    metric: str
-    config: str
-    overrides: dict[str, Any]
     fields: dict[str, Any]
 
     kind: ClassVar = "probe"
@@ -243,9 +245,6 @@ class ProbeMetric(Measure):
 
     def _probe(self):
         return make_probe(self.probe, self.fields)
-
-    def scored(self, experiment):
-        return _scored_under(self.config, self.overrides, experiment) if self.config else experiment
 
     def check(self, experiment):
         experiment, probe = self.scored(experiment), self._probe()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from command.flags import resolve
+from command.flags import resolve, same_model_fields
 from contract.errors import ConfigError, errors_naming
 from data.windows.batches import Batches
 from data.windows.split import split_warnings
@@ -30,11 +30,6 @@ from workdir.run_config import flatten
 BUDGET_TOLERANCE = 0.02  # a run may differ from the budget by this share, because a step cannot be divided
 _EVALUATIONS = 5  # of a run whose config does not set train.eval_every
 _LINES = 20  # of training metrics
-# Fields of study(same_model=...).
-_SAME_MODEL = re.compile(
-    r"(model|optimizer|loss)\..*|precision|train\.(batch_size|ema_decay)"
-    r"|data\.(inputs_length|targets_length|examples_per_row|packing)"
-)
 # Overrides by which a measure scores other text than the run's.
 _TEXT = re.compile(r"data\.(source|path|heldout|split)")
 _MOST_STEPS = 2**31
@@ -111,7 +106,8 @@ def _plan_variant(
             "the text that the study reports: put a measure of held-out text first"
         )
     swept = {field: values[0] for field, values in variant.sweep.items()}
-    same = _same_model(study.same_model) if study.same_model else {}
+    shared = study.same_model
+    same = same_model_fields(shared, f"same_model={shared!r}") if shared else {}
     start, share, of_start = None, 1.0, ()
     if variant.start is not None:
         start_overrides = {**study.overrides, **variant.start.overrides, **overrides}
@@ -168,10 +164,8 @@ def _plan_variant(
 
 def _validation_digest(run: PlannedRun, where: str) -> str:
     """Returns the digest of the validation text of a sweep's run. Raises ConfigError if it cannot be read."""
-    try:
+    with errors_naming(f"{where}: its sweep needs validation text (data.heldout)"):
         return _open(make_experiment(with_fields(run.fields, VALIDATION))).heldout_digest
-    except ConfigError as error:
-        raise ConfigError(f"{where}: its sweep needs validation text (data.heldout): {error}") from error
 
 
 def _open(experiment: Experiment) -> Corpora:
@@ -180,12 +174,6 @@ def _open(experiment: Experiment) -> Corpora:
     experiment.batches(corpora.train_documents)
     experiment.heldout(corpora.heldout_documents)
     return corpora
-
-
-def _same_model(config: str) -> dict[str, Any]:
-    """Returns the fields of `config` that the runs of a study share (configs.studies.base.study)."""
-    fields = flatten(resolve(config, {}, f"same_model={config!r}"))
-    return {name: value for name, value in fields.items() if _SAME_MODEL.fullmatch(name)}
 
 
 def _budgeted(

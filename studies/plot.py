@@ -11,7 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import flags
@@ -155,19 +155,26 @@ def draw_values(
         axes.grid(alpha=0.25)
 
 
-def draw_shares(path: str, shares: Mapping[str, Mapping[str, tuple[float, bool]]]) -> None:
-    """Draws a table of shares, from 0 to 1, as a heat map; its background is white, on dark pages too.
+class Share(NamedTuple):
+    """A cell of `draw_shares`: a share, from 0 to 1, whether its number is bold, and whether the cell is shaded."""
 
-    shares: row -> column -> (share, whether its number is bold).
-    """
+    share: float
+    is_bold: bool
+    is_shaded: bool
+
+
+def draw_shares(path: str, shares: Mapping[str, Mapping[str, Share]]) -> None:
+    """Draws a table of shares, row -> column -> share, as a heat map; its background is white, on dark pages too."""
     columns = list(dict.fromkeys(column for row in shares.values() for column in row))
-    grid = [[row.get(column, (np.nan, False))[0] for column in columns] for row in shares.values()]
+    shaded = [{column: one.share for column, one in row.items() if one.is_shaded} for row in shares.values()]
+    grid = [[row.get(column, np.nan) for column in columns] for row in shaded]
     with drawing(path, figsize=(2.6 + 0.55 * len(columns), 1.3 + 0.28 * len(shares))) as axes:
         axes.imshow(np.ma.masked_invalid(grid), cmap="Blues", vmin=0, vmax=1, aspect="auto")
         for (y, row), (x, column) in itertools.product(enumerate(shares.values()), enumerate(columns)):
             if column in row:
-                share, is_bold = row[column]
-                colour, weight = "white" if share > 0.5 else "black", "bold" if is_bold else "normal"
+                share, is_bold, is_shaded = row[column]
+                colour = ("white" if share > 0.5 else "black") if is_shaded else "gray"
+                weight = "bold" if is_bold else "normal"
                 axes.text(x, y, f"{share:.2f}", color=colour, weight=weight, ha="center", va="center")
         axes.set_xticks(range(len(columns)), columns, rotation=35, ha="left", rotation_mode="anchor")
         axes.set_yticks(range(len(shares)), [*map(_shown, shares)])

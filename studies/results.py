@@ -126,6 +126,11 @@ class Outcome:
     measure_commands: Sequence[str] = ()
 
     @property
+    def job(self) -> Job:
+        """The job that trained and measured the run."""
+        return Job(self.variant, self.seed, self.field, self.value)
+
+    @property
     def version(self) -> str:
         """The code that trained and measured the run."""
         return self.code if self.code == self.measured_by else f"{self.code}, measured by {self.measured_by}"
@@ -196,10 +201,9 @@ class Results:
 
     def commands_of(self, run: Outcome) -> list[str]:
         """Returns the commands that repeat a complete run and its measures."""
-        name = Job(run.variant, run.seed, run.field, run.value).name
         flags = [flag for command in run.commands for flag in shlex.split(command) if flag.startswith("--workdir=")]
         workdirs = [flag.removeprefix("--workdir=") for flag in flags]
-        [workdir, *_] = [one for one in workdirs if Path(one).name == name] or [""]
+        [workdir, *_] = [one for one in workdirs if Path(one).name == run.job.name] or [""]
         of_study = self.study.measures
         measures = [make_measure(measure, of_study[measure]) for measure in run.values if measure in of_study]
         commands = dict.fromkeys(measure.command(workdir) for measure in measures if workdir)
@@ -212,8 +216,7 @@ class Results:
         digests = set()
         for outcome in (*self.sweeps, *self.outcomes, *self.scratch):
             if outcome.state == "complete":
-                job = Job(outcome.variant, outcome.seed, outcome.field, outcome.value)
-                found.setdefault(outcome.version, []).append(job.name)
+                found.setdefault(outcome.version, []).append(outcome.job.name)
                 digests |= {*outcome.code.split("+"), outcome.measured_by}
         return found if len(digests) > 1 else {}
 
@@ -328,23 +331,21 @@ class StudyFolder:
 
     def outcome(self, job: Job, plan: Plan) -> Outcome:
         """Returns the outcome of a job, of whatever state."""
-        file, run = self._file(job), dict(variant=job.variant, seed=job.seed, field=job.field, value=job.value)
+        file, run = self._file(job), vars(job)
         if not file.exists():
             if any((self.path / "runs").glob(f"{job.name}-*")) or self.workdir(job.name).exists:
                 return Outcome(**run, state="unfinished", reason="the run or its measures are not complete")
             return Outcome(**run, state="missing", reason="the run has not started")
+        remedy, reason = "the same command measures the run again", ""
         try:
-            remedy = "the same command measures the run again"
             outcome = _read(Outcome, file, remedy, optional=("measure_commands",))
-            if problem := _problem(outcome, job, plan):
-                raise ConfigError(f"{file} is damaged: {problem}: {remedy}")
-            if problem := _trained_otherwise(outcome, job, plan):
-                raise ConfigError(
-                    f"{file} is of another run: {problem}: restore it, or delete the run to train it again"
-                )
         except ConfigError as error:
             return Outcome(**run, state="damaged", reason=str(error))
-        return outcome
+        if problem := _problem(outcome, job, plan):
+            reason = f"{file} is damaged: {problem}: {remedy}"
+        elif problem := _trained_otherwise(outcome, job, plan):
+            reason = f"{file} is of another run: {problem}: restore it, or delete the run to train it again"
+        return Outcome(**run, state="damaged", reason=reason) if reason else outcome
 
     def _file(self, job: Job) -> Path:
         return self.path / "outcomes" / f"{job.name}.json"
@@ -396,7 +397,7 @@ def _read(cls: type[T], file: Path, remedy: str, optional: Sequence[str]) -> T:
 
 def _problem(outcome: Outcome, job: Job, plan: Plan) -> str:
     """Returns why an outcome cannot be that of a job of the plan; "" if it can. The digest has the job's name."""
-    if (outcome.variant, outcome.seed, outcome.field, outcome.value) != (job.variant, job.seed, job.field, job.value):
+    if outcome.job != job:
         return f"it is the outcome of variant {outcome.variant!r}, seed {outcome.seed}"
     if outcome.state not in ("complete", "failed", "diverged"):
         return f"state={outcome.state!r} is never written"

@@ -246,12 +246,9 @@ def holm(p: Sequence[float]) -> list[float]:
 
     The chance that any true null hypothesis is rejected stays below the level, whatever the dependence of the tests.
     """
-    corrected = [1.0] * len(p)
-    largest = 0.0
-    for rank, place in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        largest = max(largest, min(1.0, (len(p) - rank) * p[place]))
-        corrected[place] = largest
-    return corrected
+    order, corrected = np.argsort(p, kind="stable"), np.ones(len(p))
+    corrected[order] = np.maximum.accumulate(np.minimum(np.arange(len(p), 0, -1) * np.asarray(p)[order], 1.0))
+    return corrected.tolist()
 
 
 @functools.lru_cache

@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+import os
 import pathlib
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from command.flags import execute_file
+from command.flags import execute_file, override_flags
 from contract.errors import STOPS, ConfigError, one_line
 from experiment.config import from_mapping
 
@@ -61,11 +63,6 @@ class Budget:
 
     unit: Literal["raw_tokens", "flops"]
     amount: float
-
-    @property
-    def flags(self) -> list[str]:
-        """The flags of train.ablate."""
-        return [f"--budget={self.amount:.15g}", f"--budget_unit={self.unit}"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +122,12 @@ class Study:
         """The variant with which a measure compares the others: the baseline, or its first one if it lacks that."""
         measured = self.measured(measure)
         return self.baseline if self.baseline in measured else measured[0]
+
+    def command(self, file: str, out: str | os.PathLike, overrides: Mapping[str, Any], *more: str) -> str:
+        """Returns the command of train.ablate that runs the study. more: further flags."""
+        budget = [f"--budget={self.budget.amount:.15g}", f"--budget_unit={self.budget.unit}"]
+        flags = [f"--study={file}", f"--out={out}", f"--seeds={self.seeds}", *budget, *override_flags(overrides), *more]
+        return shlex.join(["python", "-m", "train.ablate", *flags])
 
 
 def load_study(path: str) -> Study:

@@ -18,6 +18,7 @@ from command.flags import (
     config_name,
     config_overrides,
     define_config,
+    define_same_model,
     parse_flags,
     run_command,
 )
@@ -28,6 +29,7 @@ from workdir.run_config import PER_PROCESS, flatten
 
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
+define_same_model(_FLAGS)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run. Default: runs/<config>[-preset].", _FLAGS)
 _COORDINATOR = flags.DEFINE_string(
     "coordinator_address", None, "host:port of process 0, for a run of several processes.", _FLAGS

@@ -19,6 +19,8 @@ from run.corpus import Corpus, describe_epochs, describe_rates, of_corpus
 from run.memory import bias_warnings
 from train.display import Display
 
+_COUNTED_BATCHES = 32  # from which the raw tokens of a step are estimated
+
 
 def print_summary(run: CompiledRun, display: Display, workdir: str) -> None:
     """Prints the lines of `summary_lines`, the documents that are excluded, and the warnings."""
@@ -70,8 +72,7 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
     lines |= {name: text for name, text in (("teacher", experiment.teacher), ("memory", experiment.chosen)) if text}
     if experiment.tokenizer.adds_pad or experiment.vocab.pad == experiment.vocab.eos:
         lines["padding"] = _describe_padding(experiment)
-    if config.epochs:
-        lines["steps"] = describe_epochs(experiment, run.corpora.train_documents)
+    lines["steps"] = _describe_steps(run)
     if experiment.learner.language_model(run.state_shapes.params) is not None:
         for number, corpus in enumerate(run.corpora.each):
             entropy = corpus.store.unigram_entropy()
@@ -82,6 +83,19 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
             if experiment.byte_metric == "bits_per_byte":  # otherwise its loss does not compare with the run's
                 lines[_line_name("trigram", corpus)] = _trigram_line(run, number)
     return lines
+
+
+def _describe_steps(run: CompiledRun) -> str:
+    """Returns the number of steps, and how often they read the text, from the windows of the first steps."""
+    experiment, dataset, steps = run.experiment, run.train_dataset, run.experiment.train.steps
+    if experiment.train.epochs:
+        return describe_epochs(experiment, run.corpora.train_documents)
+    counted = min(steps, _COUNTED_BATCHES)
+    tokens = dataset.count_windows(0, counted).raw_tokens * (steps / counted)
+    corpora = experiment.tasks_of_corpora or {"": range(len(tokens))}
+    epochs = {name: sum(tokens[k] / dataset.epoch_tokens[k] for k in tasks) for name, tasks in corpora.items()}
+    read = ", ".join(f"{number:.3g} epochs of {name or 'the training text'}" for name, number in epochs.items())
+    return f"{steps:,}: about {count_text(int(tokens.sum()))} raw tokens, {read}"
 
 
 def _describe_padding(experiment: Experiment) -> str:

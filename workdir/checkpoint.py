@@ -183,8 +183,7 @@ class Checkpoints:
 
     def counters(self, step: int) -> dict[str, Any]:
         """Returns the counters saved as `step`. Raises ConfigError if there are none, and DamagedCheckpointError."""
-        self._find(step)
-        counters = self._in_all_processes(step, lambda: self._record(step))["counters"]
+        counters = self._open(step)[1]["counters"]
         if counters is None:
             raise ConfigError(f"checkpoint {self._folder(step)} has no counters: no run has written it")
         return counters
@@ -197,9 +196,8 @@ class Checkpoints:
         Raises ConfigError if there is no such checkpoint or if its arrays differ in name, shape or dtype, and
         DamagedCheckpointError if it is damaged; the same error in all processes.
         """
-        step = self._find(step)
-        saved = self._in_all_processes(step, lambda: self._record(step))["arrays"]
-        return self._read(step, abstract_state, saved)
+        step, record = self._open(step)
+        return self._read(step, abstract_state, record["arrays"])
 
     def restore_params(self, abstract_params: Mapping[str, Any], step: int | None = None) -> tuple[dict[str, Any], int]:
         """Returns parameters of the state saved as `step` (default: the newest one), bit for bit, and that step.
@@ -211,11 +209,10 @@ class Checkpoints:
 
         Raises errors as `restore`, for the arrays of these modules.
         """
-        step = self._find(step)
-        saved = self._in_all_processes(step, lambda: self._record(step))["arrays"]
-        field = "ema_params" if any(name.startswith("ema_params/") for name in saved) else "params"
+        step, record = self._open(step)
+        field = "ema_params" if any(name.startswith("ema_params/") for name in record["arrays"]) else "params"
         prefixes = tuple(f"{field}/{module}/" for module in abstract_params)
-        saved = {name: array for name, array in saved.items() if name.startswith(prefixes)}
+        saved = {name: array for name, array in record["arrays"].items() if name.startswith(prefixes)}
         return self._read(step, {field: dict(abstract_params)}, saved)[field], step
 
     def set_aside(self, steps: Sequence[int]) -> list[str]:
@@ -317,15 +314,19 @@ class Checkpoints:
             loss = None
         return math.inf if loss is None else loss
 
-    def _find(self, step: int | None) -> int:
-        """Returns `step`, or the newest one, once the save that is being written has ended. Raises ConfigError."""
+    def _open(self, step: int | None) -> tuple[int, dict[str, Any]]:
+        """Returns `step`, or the newest one, and its record, once the save that is being written has ended.
+
+        Raises ConfigError, and DamagedCheckpointError.
+        """
         self.wait()
         steps = self.steps()
         if not steps:
             raise ConfigError(f"no checkpoint in {self._directory}: train this run first")
         if step is not None and step not in steps:
             raise ConfigError(f"no checkpoint of step {step} in {self._directory}: choose one of the steps {steps}")
-        return steps[-1] if step is None else step
+        step = steps[-1] if step is None else step
+        return step, self._in_all_processes(step, lambda: self._record(step))
 
     def _delete_old(self) -> None:
         """Deletes all checkpoints except those that `keep` says."""

@@ -10,10 +10,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from contract.rng import mix32
 from models.parameters import leaf_name
 
 _GOLDEN = np.uint32(0x9E3779B9)  # 2^32 divided by the golden ratio
-_MULTIPLIERS = np.array([0x85EBCA6B, 0xC2B2AE35], np.uint32)  # of MurmurHash3's finalizer
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint32}  # size of an element -> what its bits are read as
 _BLOCK = 1 << 20  # elements that NumPy reads at a time, which bounds the memory of temporary arrays
 
@@ -90,16 +90,9 @@ def _sums(xp: ModuleType, bits: Any, rows: Any) -> Any:
     bits: of these slices, unsigned [n, ...].
     """
     # Not the index in the flattened array: to flatten a sharded array, each device would need all of it.
-    index = _mix(rows + _GOLDEN)
+    index = mix32(rows + _GOLDEN)
     for size in bits.shape[1:]:
-        index = _mix(index[..., None] + xp.arange(size, dtype=xp.uint32))
+        index = mix32(index[..., None] + xp.arange(size, dtype=xp.uint32))
     bits = bits.astype(xp.uint32)
-    terms = [_mix(bits ^ index), _mix(bits + _mix(index ^ _GOLDEN))]
+    terms = [mix32(bits ^ index), mix32(bits + mix32(index ^ _GOLDEN))]
     return xp.stack([term.sum(dtype=xp.uint32) for term in terms])
-
-
-def _mix(x: Any) -> Any:
-    """Returns a bijection of each uint32, MurmurHash3's finalizer: each bit depends on all bits of `x`."""
-    x = (x ^ (x >> 16)) * _MULTIPLIERS[0]
-    x = (x ^ (x >> 13)) * _MULTIPLIERS[1]
-    return x ^ (x >> 16)

@@ -137,7 +137,7 @@ def _write_part(folder: str, corpus: CorpusConfig, fingerprint: str, numbered: t
     skipped, path = Skipped(), Path(folder, f"{number}")
     building = Path(folder, f".{uuid.uuid4().hex}")  # of this worker: Beam may run a bundle twice
     building.mkdir()
-    for k, documents in enumerate(chunks_of(part.read(skipped))):
+    for k, documents in enumerate(chunks_of(part.documents(skipped))):
         fields = dict(vars(encode_in_worker(corpus, fingerprint, *documents)))
         arrays = {name: fields.pop(name) for name in _ARRAYS}
         np.savez(building / f"{k}.npz", fields=json.dumps(fields), **arrays)

@@ -1,22 +1,22 @@
-"""The corpora that `data.source` names: a module for each, with a function (corpus, path, field) -> Source.
+"""The corpora that `data.source` names, each with a function (corpus, path, field) -> Source.
 
 To add a source, write such a function and add it to SOURCES. A source of files needs a function that reads the
-documents of one file (data/sources/files.py).
+documents of one file, ReadFile in data/sources/files.py.
 """
 
 import dataclasses
 import difflib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from contract.errors import ConfigError
-from data.sources.array_record import open_array_record, open_tfds
+from data.sources.array_record import open_tfds, read_records
 from data.sources.config import OF_EACH_CORPUS, CorpusConfig
-from data.sources.files import check_disjoint, open_text
+from data.sources.files import check_disjoint, files_source, read_text
 from data.sources.gym import open_gym
 from data.sources.hf import open_hf
-from data.sources.records import open_jsonl, open_parquet
-from data.sources.source import Part, RawDocument, Skipped, Source
+from data.sources.records import read_jsonl, read_parquet
+from data.sources.source import Part, Source
 from data.sources.stdlib import open_stdlib, open_stdlib_functions
 
 __all__ = ["SOURCES", "Part", "Source", "check_source", "open_source"]
@@ -27,10 +27,10 @@ SOURCES: dict[str, Callable[[CorpusConfig, str, str], Source]] = {
     "stdlib": open_stdlib,
     "stdlib_functions": open_stdlib_functions,
     "gym": open_gym,
-    "text": open_text,
-    "jsonl": open_jsonl,
-    "parquet": open_parquet,
-    "array_record": open_array_record,
+    "text": functools.partial(files_source, read_text),
+    "jsonl": functools.partial(files_source, read_jsonl, cut="JSON line"),
+    "parquet": functools.partial(files_source, read_parquet),
+    "array_record": functools.partial(files_source, read_records),
     "tfds": open_tfds,
     "hf": open_hf,
 }
@@ -65,18 +65,10 @@ def open_source(corpus: CorpusConfig) -> Source:
         return source
     heldout = SOURCES[corpus.source](corpus, corpus.heldout_path, "data.heldout_path")
     check_disjoint(source, heldout)
-    as_heldout = (
-        dataclasses.replace(part, read=functools.partial(_read_heldout, part), is_heldout=True)
-        for part in heldout.parts
-    )
+    as_heldout = (dataclasses.replace(part, is_heldout=True) for part in heldout.parts)
     return dataclasses.replace(
         source, identity={"train": source.identity, "heldout": heldout.identity}, parts=(*source.parts, *as_heldout)
     )
-
-
-def _read_heldout(part: Part, skipped: Skipped) -> Iterator[RawDocument]:
-    for document in part.read(skipped):
-        yield document._replace(is_heldout=True)
 
 
 def _check_fields(corpus: CorpusConfig) -> None:

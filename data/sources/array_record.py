@@ -14,34 +14,29 @@ from typing import Any
 
 from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
-from data.sources.files import File, UnreadableFile, describe_file, file_part, files_source
+from data.sources.files import File, UnreadableFile, describe_file, file_part
 from data.sources.records import InvalidRecord, class_name, decoded_value, keys_and_classes, read_object, read_record
 from data.sources.source import RawDocument, Skipped, Source
 
 _RECORDS = 32  # in memory at a time
 
 
-def open_array_record(corpus: CorpusConfig, path: str, field: str) -> Source:
-    """Returns the corpus of the ArrayRecord files `path`."""
-    keys = (corpus.text_key, "label", "prompt", "response")
-    return files_source(corpus, path, field, corpus.document_per, functools.partial(_read_records, keys, None, ()))
-
-
-def _read_records(
-    keys: Sequence[str],
-    num_records: int | None,
-    class_names: Sequence[str],
+def read_records(
     file: File,
     corpus: CorpusConfig,
     skipped: Skipped,
+    keys: Sequence[str] = (),
+    class_names: Sequence[str] = (),
+    num_records: int | None = None,
 ) -> Iterator[RawDocument]:
     """Yields the documents of an ArrayRecord file, empty ones included.
 
-    keys: the fields of records that are read. num_records: that the file must have, None if that is unknown.
-    class_names: of labels that are numbers of classes; () for other labels.
+    keys: the fields of records that are read; (): all that make documents. class_names: of labels that are numbers of
+    classes; () for other labels. num_records: that the file must have, None if that is unknown.
 
     Raises OSError and UnreadableFile.
     """
+    keys = keys or (corpus.text_key, "label", "prompt", "response")
     for number, record in enumerate(_records(file, num_records)):
         read_fields = functools.partial(_fields, record, keys, corpus.text_key, class_names)
         yield from read_record(file.name, f"{file.name}, record {number}", read_fields, corpus, skipped)
@@ -118,7 +113,7 @@ def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:
     num_bytes = int(info.splits[split].num_bytes) // len(paths)
     parts = []
     for path_of_shard, num_records in shards:
-        read_file = functools.partial(_read_records, keys, num_records, names)
+        read_file = functools.partial(read_records, keys=keys, class_names=names, num_records=num_records)
         parts.append(file_part(File(path_of_shard, path_of_shard), num_bytes, read_file, corpus, field))
     files = [describe_file(path) for path in paths]
     identity = {"dataset": info.full_name, "files": files, "features": keys, "classes": names}

@@ -53,8 +53,10 @@ class UnreadableFile(Exception):
 ReadFile = Callable[[File, CorpusConfig, Skipped], Iterator[RawDocument]]
 
 
-def files_source(corpus: CorpusConfig, path: str, field: str, cut: str, read_file: ReadFile) -> Source:
+def files_source(read_file: ReadFile, corpus: CorpusConfig, path: str, field: str, cut: str = "") -> Source:
     """Returns the corpus of the files that `path`, the value of the config field `field`, names.
+
+    cut: as in Source; "": data.document_per.
 
     Raises ConfigError for a path that names no file, or a file in a bucket that cannot be copied.
     """
@@ -70,7 +72,7 @@ def files_source(corpus: CorpusConfig, path: str, field: str, cut: str, read_fil
         _, size, modified = describe_file(copy)
         described.append((name, size, modified if version is None else version))
         parts.append(file_part(File(name, copy), max(size, 0), read_file, corpus, field))
-    return Source(f"{field}={path!r}", {"files": described}, cut, tuple(parts))
+    return Source(f"{field}={path!r}", {"files": described}, cut or corpus.document_per, tuple(parts))
 
 
 def file_part(file: File, num_bytes: int, read_file: ReadFile, corpus: CorpusConfig, field: str = "data.path") -> Part:
@@ -107,12 +109,8 @@ def _describe(error: OSError | UnicodeDecodeError | SyntaxError | UnreadableFile
     return f"cannot be read ({reason(error)}): fix the file"
 
 
-def open_text(corpus: CorpusConfig, path: str, field: str) -> Source:
-    """Returns the corpus of the text files `path`."""
-    return files_source(corpus, path, field, corpus.document_per, _read_text)
-
-
-def _read_text(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+def read_text(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+    """Yields the documents of a text file, empty ones included. Raises OSError and UnicodeDecodeError."""
     for text, digest in read_documents(file, corpus.document_per):
         yield RawDocument(file.name, text, file_digest=digest)
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from contract.errors import ConfigError
 from data.sources.config import CorpusConfig
-from data.sources.files import File, UnreadableFile, file_digest, files_source, open_contents, split_text, text_digest
-from data.sources.source import RawDocument, Skipped, Source
+from data.sources.files import File, UnreadableFile, file_digest, open_contents, split_text, text_digest
+from data.sources.source import RawDocument, Skipped
 from files.atomic import parse_json
 
 _ROWS = 1024  # in memory at a time
@@ -192,28 +192,25 @@ def string_field(fields: dict[str, Any], key: str, *, may_be_empty: bool = False
     return value
 
 
-def open_jsonl(corpus: CorpusConfig, path: str, field: str) -> Source:
-    """Returns the corpus of the JSON-lines files `path`."""
-    return files_source(corpus, path, field, "JSON line", _read_jsonl)
-
-
-def _read_jsonl(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+def read_jsonl(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+    """Yields the documents of a JSON-lines file, empty ones included. Raises OSError."""
     digest = file_digest(file)
-    with open_contents(file) as lines:
-        for number, line in enumerate(lines, start=1):
-            if number == 1:
-                line = line.removeprefix(codecs.BOM_UTF8)
-            if line.strip():
-                read_fields = functools.partial(read_object, line)
-                yield from read_record(file.name, f"{file.name}:{number}", read_fields, corpus, skipped, digest)
+    with open_contents(file) as contents:
+        for number, line in numbered_lines(contents):
+            read_fields = functools.partial(read_object, line)
+            yield from read_record(file.name, f"{file.name}:{number}", read_fields, corpus, skipped, digest)
 
 
-def open_parquet(corpus: CorpusConfig, path: str, field: str) -> Source:
-    """Returns the corpus of the parquet files `path`."""
-    return files_source(corpus, path, field, corpus.document_per, _read_parquet)
+def numbered_lines(contents: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines of a JSON-lines file that are not blank, with their numbers, without a byte order mark."""
+    for number, line in enumerate(contents, start=1):
+        line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        if line.strip():
+            yield number, line
 
 
-def _read_parquet(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+def read_parquet(file: File, corpus: CorpusConfig, skipped: Skipped) -> Iterator[RawDocument]:
+    """Yields the documents of a parquet file, empty ones included. Raises OSError and UnreadableFile."""
     yield from read_rows(_batches(file, corpus.text_key), file.name, corpus, skipped)
 
 

@@ -55,6 +55,11 @@ class Part:
     read: Callable[[Skipped], Iterator[RawDocument]]
     is_heldout: bool = False
 
+    def documents(self, skipped: Skipped) -> Iterator[RawDocument]:
+        """Starts a pass: see `read`. The documents of a held-out part say so."""
+        documents = self.read(skipped)
+        return (document._replace(is_heldout=True) for document in documents) if self.is_heldout else documents
+
 
 @dataclasses.dataclass(frozen=True)
 class Source:
@@ -78,9 +83,9 @@ class Source:
         return sum(part.num_bytes for part in self.parts)
 
     def documents(self, skipped: Skipped) -> Iterator[RawDocument]:
-        """Starts a pass over the documents of all parts, one part after the other: see `Part.read`."""
+        """Starts a pass over the documents of all parts, one part after the other."""
         for part in self.parts:
-            yield from part.read(skipped)
+            yield from part.documents(skipped)
 
 
 def skip_empty(documents: Iterable[RawDocument], skipped: Skipped) -> Iterator[RawDocument]:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.cluster import ALONE
 from command.program import print_note
 from contract.errors import ConfigError
 
@@ -28,6 +27,7 @@ _PIECE_BYTES = 256 << 20
 _DIGITS = 32  # of a piece's checksum
 _ERRORS = (ConfigError, OSError, ValueError)  # of a verification; a ConfigError is a ValueError
 Piece = tuple[str, int, int, str]  # file, first byte, size and checksum
+AllGather = Callable[[Any], list[Any]]  # Exchanges.all_gather of the processes that open a store
 _VERIFIED_STORES = "~/.cache/cloze/verified"  # of this user on this machine, and not in the store, which may be copied
 
 
@@ -61,12 +61,10 @@ def without_tokens(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {**meta, **others}
 
 
-def check_files(
-    folder: Path, meta: Mapping[str, Any], all_gather: Callable[[Any], list[Any]] = ALONE.all_gather
-) -> None:
+def check_files(folder: Path, meta: Mapping[str, Any], all_gather: AllGather) -> None:
     """Compares the files of the store `folder` with their sizes and checksums, those of a large store once a month.
 
-    all_gather: of the processes that open the store, which divide the verification of a large one.
+    The processes of `all_gather` divide the verification of a large one.
 
     Raises as `verify` does, in all processes that share the folder if one of them finds damage.
     """
@@ -81,7 +79,7 @@ def check_files(
             raise ValueError(f"{name} differs from its checksum")
 
 
-def _check_together(folder: Path, meta: Mapping[str, Any], all_gather: Callable[[Any], list[Any]]) -> None:
+def _check_together(folder: Path, meta: Mapping[str, Any], all_gather: AllGather) -> None:
     """Verifies a store, a part of it in each of the processes that see the same files.
 
     Copies on other hosts have other inodes and times, and each group of processes verifies its own.
@@ -95,7 +93,7 @@ def _check_together(folder: Path, meta: Mapping[str, Any], all_gather: Callable[
 
 
 def verify_together(
-    what: str, place: str, known: bool, check: Callable[[slice], None], all_gather: Callable[[Any], list[Any]]
+    what: str, place: str, known: bool, check: Callable[[slice], None], all_gather: AllGather
 ) -> int | None:
     """Divides a verification among the processes at the same `place`, unless each of them knows that it was made.
 

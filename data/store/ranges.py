@@ -11,7 +11,7 @@ says so.
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from cluster.cluster import ALONE
 from command.program import print_note
 from contract.errors import ConfigError
-from data.store.checksums import SMALL_BYTES, TOKENS, Piece, damaged, new_hash, pieces, verify_together
+from data.store.checksums import SMALL_BYTES, TOKENS, AllGather, Piece, damaged, new_hash, pieces, verify_together
 from files.paths import read_bytes, read_ranges, reason, size_and_version, write_object
 
 _WAITS = (1.0, 4.0, 16.0)  # seconds before a read that failed is repeated; gcsfs and s3fs repeat requests before
@@ -92,7 +92,7 @@ class RangeTokens:
                     "which continues from its newest checkpoint"
                 )
 
-    def verify_once(self, meta: Mapping[str, Any], all_gather: Callable[[Any], list[Any]], records: bool) -> None:
+    def verify_once(self, meta: Mapping[str, Any], all_gather: AllGather, records: bool) -> None:
         """Compares the tokens with the checksums of meta.json, unless this version of the object has been compared.
 
         all_gather: of the processes that open the store, which divide the work. records: whether to write to the bucket
@@ -122,9 +122,7 @@ class RangeTokens:
                 raise ValueError(f"{name} differs from its checksum")
 
 
-def open_tokens(
-    folder: str, meta: Mapping[str, Any], all_gather: Callable[[Any], list[Any]], records: bool
-) -> RangeTokens:
+def open_tokens(folder: str, meta: Mapping[str, Any], all_gather: AllGather, records: bool) -> RangeTokens:
     """Returns the tokens of the store `folder` in a bucket, verified.
 
     all_gather: of the processes that open the store, which divide the verification of a large one. records: as of

@@ -146,7 +146,6 @@ def open_or_build(
     progress: bool = True,
     new_store_dir: str | None = None,
     engine: Engine = THIS_PROCESS,
-    source: Source | None = None,
     exchanges: Exchanges = ALONE,
     by_range: bool = False,
 ) -> TokenStore:
@@ -164,7 +163,6 @@ def open_or_build(
       progress: whether to print a line to standard error every ten seconds while building.
       new_store_dir: another folder to look into and to build in, for a config that somebody else may have written.
       engine: reads and encodes the documents of a store that is built.
-      source: the corpus, if it is open already.
       exchanges: of the processes that call this function for the same corpus; it makes three. Process 0 builds the
         store, the others find it, and they divide the verification of a large one.
       by_range: whether to read the tokens of a store in a bucket by range, without a copy of them on this machine
@@ -176,7 +174,7 @@ def open_or_build(
     if not corpus.cache_dir:
         raise ConfigError("data.cache_dir='' must be a folder, such as '~/.cache/cloze'")
     check_access(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
-    source = source or open_source(corpus)
+    source = open_source(corpus)
     name = f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
     try:
         if new_store_dir is not None and not _has_store(corpus.cache_dir, name):
@@ -193,10 +191,12 @@ def open_or_build(
         raise ConfigError(
             f"data.cache_dir={corpus.cache_dir!r} cannot be written ({reason(error)}): set another folder"
         ) from None
-    records = new_store_dir in (None, corpus.cache_dir)
-    store = (
-        TokenStore(folder, exchanges.all_gather) if folder.exists() else _by_range(folder, corpus, exchanges, records)
-    )
+    records = new_store_dir in (None, corpus.cache_dir)  # in the bucket, unless somebody else wrote the config
+    if folder.exists():
+        store = TokenStore(folder, exchanges.all_gather)
+    else:  # the tokens are read from the bucket, and the other files are on this machine
+        store = TokenStore(_columns_of(folder), whole=False)
+        store.tokens = open_tokens(f"{corpus.cache_dir.rstrip('/')}/{name}", store.meta, exchanges.all_gather, records)
     if corpus.heldout_path and not store.is_heldout[-1]:
         raise ConfigError(
             f"data.heldout_path={corpus.heldout_path!r} has no document with text: name other text, or set it to '' to "
@@ -210,16 +210,6 @@ def open_or_build(
     return store
 
 
-def _by_range(folder: Path, corpus: CorpusConfig, exchanges: Exchanges, records: bool) -> TokenStore:
-    """Returns the store whose tokens are read from `corpus.cache_dir`, and whose other files are on this machine.
-
-    records: whether to write to the bucket that the tokens were verified: not where somebody else wrote the config.
-    """
-    store, address = TokenStore(_columns_of(folder), whole=False), f"{corpus.cache_dir.rstrip('/')}/{folder.name}"
-    store.tokens = open_tokens(address, store.meta, exchanges.all_gather, records)
-    return store
-
-
 def _make_store(folder: Path, cache_dir: str, write: Callable[[], None], by_range: bool) -> None:
     """Makes the store `folder` by `write`, unless it is there. A cache_dir in a bucket gets a copy, or has one."""
     shared = f"{cache_dir.rstrip('/')}/{folder.name}"
@@ -230,13 +220,9 @@ def _make_store(folder: Path, cache_dir: str, write: Callable[[], None], by_rang
     write()
     remember_verified(folder, read_meta(folder))
     if in_bucket(shared):
-        _upload(folder, shared)
-
-
-def _upload(folder: Path, address: str) -> None:
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
-        copy_file(path, f"{address}/{path.name}")
-    print_note(f"token store {folder}: copied to {address}")
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == "meta.json"):
+            copy_file(path, f"{shared}/{path.name}")
+        print_note(f"token store {folder}: copied to {shared}")
 
 
 def _is_found(folder: Path, shared: str, by_range: bool) -> bool:

@@ -192,6 +192,7 @@ class Tokenizer(abc.ABC):
 
     Attributes:
       vocab: the special ids.
+      token_bytes: int64 [size of the vocabulary], the UTF-8 bytes that each token spells; 0 for special ones.
       adds_pad: whether the vocabulary has a pad id that the tokenizer's model does not have.
       fingerprint: changes whenever `encode` would return other ids, or another token of the model is EOS, the mask and
         so on. It does not depend on appended special tokens, so a token store stays valid when these change.
@@ -213,9 +214,9 @@ class Tokenizer(abc.ABC):
         """
         self.vocab = make_vocab(tokens, where, **special_tokens)
         self.adds_pad = "pad" not in tokens.roles and special_tokens.get("append_special_tokens", True)
-        self._content, self._token_bytes = tokens.content, np.zeros(self.vocab.size, np.int64)
+        self._content, self.token_bytes = tokens.content, np.zeros(self.vocab.size, np.int64)
         for id_, text in tokens.content.items():
-            self._token_bytes[id_] = len(text)
+            self.token_bytes[id_] = len(text)
         # The shortest token of ASCII letters.
         letters = [(len(text), id_) for id_, text in tokens.content.items() if text.isalpha()]
         self._letter = min(letters, default=(0, -1))[1]
@@ -242,7 +243,7 @@ class Tokenizer(abc.ABC):
         Special ids have 0 bytes. So has unk, whose text is unknown: TokenStore.bytes_covered is the share of a text's
         bytes that its tokens spell.
         """
-        return int(self._token_bytes[ids].sum())
+        return int(self.token_bytes[ids].sum())
 
     @abc.abstractmethod
     def piece(self, id_: int) -> str:

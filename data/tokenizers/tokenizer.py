@@ -158,8 +158,11 @@ def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
         tokenizer = _read_tokenizer(corpus, where)
     except (ConfigError, *STOPS):
         raise
+    except OSError as error:
+        raise ConfigError(f"{where} cannot be read ({reason(error)}): give the path of a tokenizer's file") from error
     except BaseException as error:  # of the libraries, whatever is damaged
-        raise _unreadable(error, where) from error
+        problem = f"{where} cannot be read as a tokenizer ({one_line(error)[:220]})"
+        raise ConfigError(f"{problem}: give the path of a whole file") from error
     start = corpus.decoder_start_token
     vocab = dataclasses.replace(tokenizer.vocab, decoder_start_token=start)
     if vocab.decoder_start < 0:
@@ -172,20 +175,8 @@ def make_tokenizer(corpus: CorpusConfig) -> Tokenizer:
     return tokenizer
 
 
-def _unreadable(error: BaseException, where: str) -> ConfigError:
-    if isinstance(error, OSError):
-        return ConfigError(f"{where} cannot be read ({reason(error)}): give the path of a tokenizer's file")
-    return ConfigError(
-        f"{where} cannot be read as a tokenizer ({one_line(error)[:220]}): give the path of a whole file"
-    )
-
-
 def _read_tokenizer(corpus: CorpusConfig, where: str) -> Tokenizer:
-    options = {
-        "num_sentinels": corpus.num_sentinels,
-        "mode_tokens": corpus.mode_tokens,
-        "append_special_tokens": corpus.append_special_tokens,
-    }
+    options = {name: getattr(corpus, name) for name in ("num_sentinels", "mode_tokens", "append_special_tokens")}
     if corpus.tokenizer == "byte":
         return ByteTokenizer(**options)
     check_access(corpus.tokenizer, where)

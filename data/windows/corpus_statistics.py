@@ -17,7 +17,7 @@ import numpy as np
 
 from data.store.store import TokenStore
 from data.tokenizers.base import Tokenizer
-from data.windows.documents import Documents, MixedDocuments
+from data.windows.documents import Documents, MixedDocuments, members
 
 TRAIN_TOKENS = 1 << 22  # counted at most, so that the start of a run takes no longer for larger corpora
 HELDOUT_TOKENS = 1 << 20  # scored, up to one window more
@@ -150,14 +150,12 @@ def _triples(documents: Documents, limit: int, eos: int) -> np.ndarray:
     store = documents.store
     order = documents.index[np.argsort(store.digests[documents.index], kind="stable")]
     ends = np.cumsum(store.offsets[order + 1] - store.offsets[order])
-    order = order[: np.searchsorted(ends, limit) + 1]  # which have `limit` tokens together
-    begins, lengths = store.offsets[order], np.diff(ends[: len(order)], prepend=0)
-    tokens = store.tokens[
-        np.repeat(begins - ends[: len(order)] + lengths, lengths)[:limit] + np.arange(ends[-1])[:limit]
-    ]
+    ends = np.minimum(ends[: np.searchsorted(ends, limit) + 1], limit)  # of documents with `limit` tokens together
+    document, nth = members(np.diff(ends, prepend=0))
+    tokens = store.tokens[store.offsets[order[document]] + nth]
     padded = np.concatenate([[eos, eos], tokens]).astype(np.int64)
     triples = np.stack([padded[:-2], padded[1:-1], padded[2:]])
-    triples[0, ends[: len(order) - 1]] = eos  # not the last token of the document before
+    triples[0, ends[:-1]] = eos  # not the last token of the document before
     return triples
 
 

@@ -145,3 +145,12 @@ def begins_of(ends: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 def lengths_of(ends: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Returns the lengths of `numbers`, int64 [n], for parts that end at `ends`, int64 [D], each."""
     return ends[numbers] - begins_of(ends, numbers)
+
+
+def members(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the group of each member of groups of so many members, and its number in its group: int64 [total] each.
+
+    counts: int64 [number of groups]. Members of a group are adjacent, and groups are in order.
+    """
+    groups = np.repeat(np.arange(len(counts)), counts)
+    return groups, np.arange(len(groups)) - (np.cumsum(counts) - counts)[groups]

@@ -13,7 +13,7 @@ from contract.batch import Batch
 from contract.rng import GOLDEN, mix64, seed_bits
 from contract.windows import BatchSpec, Windows
 from data.windows.batches import Batches, DrawnExamples, example_weights
-from data.windows.documents import Documents, MixedDocuments
+from data.windows.documents import Documents, MixedDocuments, members
 from data.windows.order import Drawn, permute
 from data.windows.windowing import WindowReader, make_reader
 
@@ -42,6 +42,7 @@ class Heldout:
       num_groups: the groups in a batch: the most examples in a row times the rows.
       num_windows: int64 [K], the windows of each denoiser.
       num_raw_tokens: int64 [K], the tokens of these windows.
+      documents: int64 [D], the numbers in the stores of the documents of which a part is read, ascending.
       shares: float64 [K], the denoisers' shares of the raw tokens in training; their sum is 1. If the shares change
         during the run: the means of the first and the last.
     """
@@ -105,6 +106,7 @@ class Heldout:
         self.num_raw_tokens = np.bincount(drawn.denoiser_ids, drawn.lengths, len(readers)).astype(np.int64)
         example = np.cumsum(drawn.slices.begins) - 1
         documents_read = self.batches.in_store(drawn.reader_ids[example], drawn.slices.documents)
+        self.documents = np.unique(documents_read)
         self._documents_read = {k: np.unique(documents_read[drawn.denoiser_ids[example] == k]) for k in read.tolist()}
 
     def examples(self, n: int) -> ScoredExamples:
@@ -156,8 +158,8 @@ class Heldout:
         is_corpus = [windows_of.corpus == corpus for windows_of in self.batches.spec.windows]
         step = max(-(-int(self.num_raw_tokens[is_corpus].sum()) // most), 1)
         starts, lengths = self.batches.draw_windows(windows[::step]).slices[:2]
-        ends = np.cumsum(lengths)
-        return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
+        slices, nth = members(lengths)
+        return starts[slices] + nth
 
 
 def _visit_order(readers: Sequence[WindowReader], seed: int, most: int | None) -> Drawn:
@@ -185,9 +187,7 @@ def visits(reader: WindowReader, seed: int, most: int) -> np.ndarray:
 def _windows_of_rounds(reader: WindowReader, seed: int, num_documents: int, num_rounds: int) -> np.ndarray:
     """The windows, each once, of the first rounds over the first documents."""
     first, counts = reader.windows_of(np.arange(num_documents))
-    visited = np.minimum(counts, num_rounds)
-    document = np.repeat(np.arange(num_documents), visited)
-    nth = np.arange(len(document)) - np.repeat(np.cumsum(visited) - visited, visited)
+    document, nth = members(np.minimum(counts, num_rounds))
     keys = mix64(np.uint64(seed_bits(seed, "visits")) + GOLDEN * document.astype(np.uint64))
     windows = first[document] + permute(nth, counts[document], keys)
     in_rounds = windows[np.argsort(nth, kind="stable")]

@@ -19,7 +19,7 @@ from contract.rng import GOLDEN, argsort, mix64, parts, seed_bits
 from contract.windows import BatchSpec, WindowSpec
 from data.store.ranges import in_memory
 from data.windows.document_filter import classes_of, eligible, sizes_of
-from data.windows.documents import Documents, begins_of, lengths_of
+from data.windows.documents import Documents, begins_of, lengths_of, members
 
 # Keeps the draws of other windows independent of the objective's draws, which use the same keys.
 _OTHERS = np.uint64(seed_bits(0, "others"))
@@ -135,9 +135,7 @@ class JoinedReader(WindowReader):
         end = np.minimum(begin + self.spec.raw_length, ring_begin + num_tokens)
         # Documents on the second lap of the ring have the numbers num_documents, num_documents + 1, ...
         first, last = self._document_at(ends, begin), self._document_at(ends, end - 1)
-        counts = last - first + 1
-        windows = np.repeat(np.arange(len(indices)), counts)
-        nth = np.arange(len(windows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        windows, nth = members(last - first + 1)
         lap, document = np.divmod(first[windows] + nth, num_documents)
         document_begin = begins_of(ends, document) + lap * num_tokens
         begin = np.maximum(begin[windows], document_begin)
@@ -225,9 +223,7 @@ class WholeReader(WindowReader):
 
     def slices(self, epochs: np.ndarray, indices: np.ndarray) -> Slices:
         first = begins_of(self._row_ends, indices)
-        counts = self._row_ends[indices] - first
-        windows = np.repeat(np.arange(len(indices)), counts)
-        nth = np.arange(len(windows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        windows, nth = members(self._row_ends[indices] - first)
         document = self._row_documents[first[windows] + nth]
         lengths = lengths_of(self.ends, document)
         return Slices(self.in_store(document), lengths, windows, np.ones(len(windows), bool), document)

@@ -140,9 +140,7 @@ class ClozeLM(LM):
                 where=lambda number: _where(requests[first + number - 1]),
             )
 
-        found = self._score(requests, score, lambda one: (one.log_likelihood, one.is_greedy), disable_tqdm)
-        self._report_shortened(sum(one.dropped > 0 for one in found), len(requests))
-        return [(one.log_likelihood, one.is_greedy) for one in found]
+        return self._score(requests, score, lambda one: (one.log_likelihood, one.is_greedy), disable_tqdm)
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         """Returns log p(text), in nats, of each request: the sum over lm-eval's rolling windows of the text.
@@ -157,8 +155,7 @@ class ClozeLM(LM):
         def score(first: int, last: int) -> list[Likelihood]:
             return rolling(self.language_model, texts[first:last], mode=self.mode, rows_per_batch=self._rows)
 
-        found = self._score(requests, score, lambda one: one.log_likelihood, disable_tqdm)
-        return [one.log_likelihood for one in found]
+        return self._score(requests, score, lambda one: one.log_likelihood, disable_tqdm)
 
     def _score(
         self,
@@ -166,18 +163,19 @@ class ClozeLM(LM):
         score: Callable[[int, int], list[Likelihood]],
         result: Callable[[Likelihood], Any],
         disable_tqdm: bool,
-    ) -> list[Likelihood]:
-        """Returns the likelihood of each request, and writes the results to lm-eval's cache as they are computed.
+    ) -> list[Any]:
+        """Returns the result of each request, and writes it to lm-eval's cache as soon as it is computed.
 
-        score: first and last number of some requests -> their likelihoods. result: what lm-eval caches.
+        score: first and last number of some requests -> their likelihoods. result: of a likelihood, for lm-eval.
         """
-        found: list[Likelihood] = []
+        results, num_shortened = [], 0
         for first in trange(0, len(requests), _REQUESTS_AT_A_TIME, desc="scoring", disable=disable_tqdm):
-            of_part = score(first, first + _REQUESTS_AT_A_TIME)
-            for request, one in zip(requests[first:], of_part, strict=False):
-                self.cache_hook.add_partial(request.request_type, request.args, result(one))
-            found += of_part
-        return found
+            for request, one in zip(requests[first:], score(first, first + _REQUESTS_AT_A_TIME), strict=False):
+                results.append(result(one))
+                num_shortened += one.dropped > 0
+                self.cache_hook.add_partial(request.request_type, request.args, results[-1])
+        self._report_shortened(num_shortened, len(requests))
+        return results
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Returns the text that the model writes after each context, up to the first stop string, EOS or max_gen_toks.

@@ -6,7 +6,7 @@ seed and lengths.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -145,14 +145,14 @@ class TextProbe(Probe):
         model: LanguageModel,
         denoiser: Denoiser,
         windows: Sequence[Window],
-        spans_of: Callable[[Window], list[tuple[int, int]]],
+        spans: Sequence[Sequence[tuple[int, int]]],
         corpora: Corpora,
     ) -> "HiddenText":
         """Returns what the model predicts of the hidden tokens of `windows`, with floors.
 
-        spans_of: start and end of the spans of a window, which are hidden one at a time.
+        spans: start and end of the spans of each window, which are hidden one at a time.
         """
-        texts, spans = [window.tokens for window in windows], [spans_of(window) for window in windows]
+        texts = [window.tokens for window in windows]
         scores = score_texts(model, denoiser, texts, spans, text_only=self.text_only, show_progress=True)
         floors = hidden_nats(model.experiment, texts, spans, corpora.train_documents, text_only=self.text_only)
         return HiddenText(np.array([window.document for window in windows]), scores, floors)
@@ -232,11 +232,8 @@ class Continuation(TextProbe):
     def measure(self, model, corpora):
         denoiser = self.denoisers(model.experiment)["left"]
         windows = self.windows(corpora.heldout_documents, shortest=2)
-
-        def second_half(window):
-            return [(len(window.tokens) // 2, len(window.tokens))]
-
-        result = self.score(model, denoiser, windows, second_half, corpora)
+        halves = [[(len(window.tokens) // 2, len(window.tokens))] for window in windows]
+        result = self.score(model, denoiser, windows, halves, corpora)
         return self.described(denoiser) | result.counts() | result.per_byte() | self.explained(corpora)
 
 
@@ -274,12 +271,8 @@ class Infilling(TextProbe):
         prefix = "masked_" if isinstance(denoiser.objective.prompting, FillMasks) else ""
         by_length = {}
         for length in self.spans:
-
-            def span(window, length=length):
-                return [window.span(length)]
-
             windows = self.windows(corpora.heldout_documents, shortest=length + 2)
-            result = self.score(model, denoiser, windows, span, corpora)
+            result = self.score(model, denoiser, windows, [[window.span(length)] for window in windows], corpora)
             fields = result.counts() | result.exact_match()
             fields["whitespace_span_fraction"] = _whitespace_span_fraction(windows, length, model.experiment.tokenizer)
             by_length[str(length)] = fields | result.per_byte(prefix)
@@ -313,10 +306,7 @@ class PseudoLogLikelihood(TextProbe):
     def measure(self, model, corpora):
         denoiser, vocab = self.denoisers(model.experiment)["both"], model.experiment.vocab
         windows = self.windows(corpora.heldout_documents, shortest=2)
-
-        def units(window):
-            return unit_spans(window.tokens, self.unit, vocab)
-
+        units = [unit_spans(window.tokens, self.unit, vocab) for window in windows]
         result = self.score(model, denoiser, windows, units, corpora)
         fields = self.described(denoiser) | {"unit": self.unit} | result.counts() | result.per_byte("pseudo_")
         return fields | self.explained(corpora)

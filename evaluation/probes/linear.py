@@ -29,6 +29,7 @@ from models.config import ModelConfig
 from models.heads import mean_state, state_at
 from models.parameters import Params
 from models.transformer import bind, init_params
+from objectives.prompting import FillMasks
 from run import sharding
 
 Pooling = Literal["mean", "first", "last"]
@@ -221,9 +222,8 @@ def pooled_states(
         "decoder_only": (mode_ids, []),
     }[model.architecture]
     nothing, end = np.zeros(0, np.int32), np.array([vocab.eos], np.int32)
-    examples = [
-        Example(np.array([*before, *text, *after], np.int32), nothing, end, not model.has_decoder) for text in texts
-    ]
+    no_masks = None if model.has_decoder else FillMasks(mask_rate=0)
+    examples = [Example(np.array([*before, *text, *after], np.int32), nothing, end, no_masks) for text in texts]
     states = np.zeros((len(texts), model.d_model), np.float32)
     for numbered, shape, rows in LanguageModel(experiment, params, mesh).batches(enumerate(examples)):
         batch = batch_of(experiment, [example for _, example in numbered], shape, rows)

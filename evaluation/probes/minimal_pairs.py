@@ -6,7 +6,6 @@ and blank lines are ignored:
     {"good": "The cats sleep.", "bad": "The cats sleeps.", "group": "agreement"}
 """
 
-import codecs
 import dataclasses
 import os
 from collections.abc import Callable
@@ -15,8 +14,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 
 from contract.errors import ConfigError
-from data.sources.records import InvalidRecord, read_object, string_field
-from evaluation.probes.probe import Probe, Unit, interval_fields, mean_fields, unit_spans
+from data.sources.records import InvalidRecord, numbered_lines, read_object, string_field
+from evaluation.probes.probe import Probe, interval_fields, mean_fields, unit_spans
 from evaluation.scorer import LanguageModel, Side, score_texts
 from experiment.experiment import Experiment
 from files.paths import open_binary
@@ -24,7 +23,6 @@ from objectives import Denoiser
 
 Score = Literal["log_likelihood", "pseudo_log_likelihood"]
 _SIDE: dict[Score, Side] = {"log_likelihood": "left", "pseudo_log_likelihood": "both"}
-_UNIT: Unit = "token"
 Line = TypeVar("Line")
 
 
@@ -104,7 +102,7 @@ class MinimalPairs(Probe):
         self, model: LanguageModel, score: Score, denoiser: Denoiser, pairs: list[Pair], texts: list[np.ndarray]
     ) -> dict[str, Any]:
         """Returns the JSON fields of one score. texts: the tokens of each pair's good, then of its bad sentence."""
-        vocab, unit = model.experiment.vocab, self.unit or _UNIT
+        vocab, unit = model.experiment.vocab, self.unit or "token"
         spans = [[(0, len(text))] if score == "log_likelihood" else unit_spans(text, unit, vocab) for text in texts]
         scores = score_texts(model, denoiser, texts, spans, show_progress=True)
         totals = -(scores.nats + scores.unknown_nats).reshape(-1, 2)
@@ -147,13 +145,11 @@ def read_lines(path: str, make: Callable[[Any], Line], kind: str, keys: str, *, 
     found = []
     try:
         with open_binary(os.path.expanduser(path)) as file:
-            for number, line in enumerate(file, start=1):
-                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-                if line.strip():
-                    try:
-                        found.append(make(read_object(line)))
-                    except InvalidRecord as error:
-                        raise ConfigError(f"--{flag}: {path}:{number} {error}: correct that line") from None
+            for number, line in numbered_lines(file):
+                try:
+                    found.append(make(read_object(line)))
+                except InvalidRecord as error:
+                    raise ConfigError(f"--{flag}: {path}:{number} {error}: correct that line") from None
     except OSError as error:
         raise ConfigError(f"--{flag}={path} cannot be read ({error.strerror}): name a JSON-lines file") from None
     if not found:

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy import stats
@@ -84,11 +84,7 @@ def unit_spans(text: np.ndarray, unit: Unit, vocab: Vocab) -> list[tuple[int, in
     return list(zip(starts.tolist(), [*starts[1:].tolist(), len(text)], strict=True))
 
 
-class Interval(NamedTuple):
-    """A confidence interval with the level CONFIDENCE."""
-
-    low: float
-    high: float
+Interval = tuple[float, float]  # the ends of a confidence interval with the level CONFIDENCE
 
 
 def ratio_interval(numerators: np.ndarray, denominators: np.ndarray) -> Interval | None:
@@ -151,7 +147,7 @@ def _bootstrap(data, statistic: Callable[..., np.ndarray], *, paired: bool) -> I
             method="BCa" if longest <= _MOST_FOR_BCA else "percentile",
             rng=np.random.default_rng(SEED),
         ).confidence_interval
-    return Interval(float(found.low), float(found.high))
+    return float(found.low), float(found.high)
 
 
 def mean_stderr(values: np.ndarray, strata: np.ndarray) -> float | None:

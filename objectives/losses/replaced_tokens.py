@@ -5,6 +5,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from contract.rng import mix32
+
 
 class Texts(NamedTuple):
     """The fields of a batch that identify its examples, int32 [B, L] each."""
@@ -25,7 +27,7 @@ def sampling_keys(key: jax.Array, texts: Texts, positions_BxK: jax.Array) -> jax
     segments_BxK = jnp.take_along_axis(texts.segment_ids, positions_BxK, axis=1)
     hashes_BxL = jnp.zeros(texts.tokens.shape, jnp.uint32)
     for field in (texts.positions, texts.inputs, texts.tokens):
-        hashes_BxL = _mix(hashes_BxL + field.astype(jnp.uint32))
+        hashes_BxL = mix32(hashes_BxL + field.astype(jnp.uint32))
     same_BxKxL = segments_BxK[:, :, None] == texts.segment_ids[:, None, :]
     examples_BxK = jnp.sum(jnp.where(same_BxKxL, hashes_BxL[:, None], 0), axis=2, dtype=jnp.uint32)
 
@@ -33,13 +35,6 @@ def sampling_keys(key: jax.Array, texts: Texts, positions_BxK: jax.Array) -> jax
         return jax.random.fold_in(jax.random.fold_in(key, example), position)
 
     return jax.vmap(jax.vmap(key_at))(examples_BxK, jnp.take_along_axis(texts.positions, positions_BxK, axis=1))
-
-
-def _mix(x: jax.Array) -> jax.Array:
-    """Returns MurmurHash3's finalizer of uint32 [...], a bijection that mixes every input bit into every output bit."""
-    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
-    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
-    return x ^ (x >> 16)
 
 
 def sample_tokens(logits_BxKxV: jax.Array, keys_BxK: jax.Array, temperature: float) -> jax.Array:

@@ -8,12 +8,16 @@ from absl import flags
 import configs.base
 from command.flags import (
     _leaves,
+    config_fields,
+    config_overrides,
     define_code,
     define_config,
+    define_same_model,
     execute_file,
     field_descriptions,
     objective_descriptions,
     parse_flags,
+    resolve,
 )
 from configs.corpora import EXPERIMENTS
 from contract.errors import ConfigError
@@ -49,6 +53,10 @@ def test_help_is_printed_where_it_is_asked_for(arguments, capsys):
         (["--config.seed.x=1"], "--config.seed.x=1: did you mean seed?"),
         (["--config.objective.schedul=linear"], "did you mean objective.schedule?"),
         (
+            ["--config.objective.generator_size=0.5"],
+            "this objective has none; start from another's config, with --same_model",
+        ),
+        (
             ["--config.objective.final_mask_rate=0.1"],
             "=0.1: this config has no such schedule: write it in a config file",
         ),
@@ -79,6 +87,32 @@ def test_overrides_that_cannot_be_meant(arguments, message, monkeypatch):
     with pytest.raises(ConfigError) as error:
         parse_flags(values, "Usage.", argv)
     assert message in str(error.value)
+
+
+def test_same_model_gives_the_model_and_not_the_objective_and_overrides_count(monkeypatch):
+    values = flags.FlagValues()
+    arguments = ["--config=configs/span_corruption.py", "--same_model=configs/clm.py", "--config.model.num_layers=3"]
+    monkeypatch.setattr("sys.argv", ["test", *arguments])  # where the parser looks for overrides
+    define_config(values)
+    define_same_model(values)
+    parse_flags(values, "")
+    there, here = (resolve(f"configs/{name}.py", {}, "") for name in ("clm", "span_corruption"))
+    ours = here | {"model": there["model"] | {"num_layers": 3}, "optimizer": there["optimizer"], "loss": there["loss"]}
+    ours["data"] = here["data"] | {name: there["data"][name] for name in ("inputs_length", "targets_length")}
+    ours["train"] = here["train"] | {"batch_size": there["train"]["batch_size"]}
+    assert here["model"]["architecture"] != there["model"]["architecture"]
+    assert config_fields(values) == ours
+    assert config_overrides(values) == {"model.num_layers": 3}  # a model of train.init_from comes before --same_model
+
+
+def test_a_file_of_same_model_that_is_no_config_is_named(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["test", "--config=configs/ul2.py", "--same_model=configs/cl.py"])
+    values = flags.FlagValues()
+    define_config(values)
+    define_same_model(values)
+    parse_flags(values, "")
+    with pytest.raises(ConfigError, match=r"^--same_model=configs/cl.py: .* did you mean --config=configs/clm.py"):
+        config_fields(values)
 
 
 def test_one_word_is_a_tuple(monkeypatch):

@@ -2,13 +2,15 @@
 
 import collections
 import math
+import tracemalloc
+import types
 
 import numpy as np
 import pytest
 
 from contract.windows import BatchSpec, WindowSpec
 from data.windows import corpus_statistics
-from data.windows.corpus_statistics import HELDOUT_TOKENS, TrigramModel, trigram_loss
+from data.windows.corpus_statistics import HELDOUT_TOKENS, TrigramModel, trigram_loss, trigram_model
 from data.windows.documents import Documents
 from data.windows.heldout_batches import Heldout
 from tests.data.corpus import store_of
@@ -105,6 +107,18 @@ def test_the_loss_is_of_the_tokens_in_the_windows_that_an_evaluation_reads(tmp_p
     assert len(heldout.places(HELDOUT_TOKENS)) == len(losses) == heldout.num_raw_tokens.sum() < 400
     assert loss.nats == pytest.approx(np.mean(losses), rel=1e-12)
     assert loss.nats > 2 * loss_of(train, heldout_of(documents)).nats  # that of all held-out text
+
+
+def test_memory_does_not_grow_with_the_corpus(monkeypatch):
+    monkeypatch.setattr(corpus_statistics, "TRAIN_TOKENS", 1000)
+    tokens, ends = np.zeros(2_000_000, np.uint8), np.array([0, 10, 1_000_000, 2_000_000])
+    digests, counts = np.arange(3, dtype=np.uint64), np.zeros(SIZE)
+    store = types.SimpleNamespace(tokens=tokens, offsets=ends, digests=digests, unigram_counts=counts)
+    tracemalloc.start()
+    trigram_model(Documents(store, np.arange(3), "training"), EOS)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e6, "less than a byte for each of two million tokens"
 
 
 def test_tokens_are_bounded_and_do_not_depend_on_the_order_of_the_training_documents(tmp_path, monkeypatch):

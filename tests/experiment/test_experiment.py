@@ -142,6 +142,8 @@ def test_an_objective_without_fields_says_so():
     message = r"^unknown config field objective.mask_rate: remove it$"
     with pytest.raises(ConfigError, match=message):
         make_objective({"name": "clm", "mask_rate": 0.1})
+    with pytest.raises(ConfigError, match=r"^config field objective.target_fraction is missing, .* with --same_model"):
+        make_objective({"name": "prefix_lm", "sentinel": False, "split": "uniform"})
 
 
 @pytest.mark.parametrize("name", [name for name, architecture in CASES if architecture == "decoder_only"])

@@ -66,6 +66,7 @@ class Heldout:
 
     shares = np.array([0.75, 0.25])
     num_raw_tokens = np.array([3, 2])
+    documents = np.array([7, 9])
 
     def documents_read(self, tasks):
         return 2 * len(tasks)
@@ -131,8 +132,10 @@ def test_bytes_that_the_tokenizer_adds_do_not_count():
 def standard_error(loss, weight, documents, shared=()):
     """The loss and its standard error of examples with these sums, one denoiser."""
     examples = scored(np.arange(len(loss)), np.zeros(len(loss), int), documents, shared)
-    one = np.ones(1)
-    heldout = SimpleNamespace(shares=one, num_raw_tokens=one, documents_read=len, examples=lambda n: examples)
+    one, read = np.ones(1), np.union1d(documents, examples.shared)
+    heldout = SimpleNamespace(
+        shares=one, num_raw_tokens=one, documents=read, documents_read=len, examples=lambda n: examples
+    )
     sums = document_sums({"x": (0,)}, heldout)
     sums.add(0, {"loss_sum_by_group": loss, "weight_sum_by_group": weight, "correct_sum_by_group": weight})
     metrics = sums.metrics({})

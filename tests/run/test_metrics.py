@@ -68,7 +68,7 @@ def counts_of(first, count):
 
 
 def totals_of(saved=None):
-    return Totals({"a": (0,), "b": (1,)}, 1e19, counts_of, saved)
+    return Totals({"a": (0,), "b": (1,)}, 1e19, counts_of, saved, epoch_tokens=[2**57, 6])
 
 
 def step(scored_tokens, losses=(0.0, 0.0), weights=(0.0, 0.0), f1=((0.0,), (0.0,)), useful=1.0):
@@ -93,10 +93,11 @@ def test_totals_by_hand():
         "example_share/b": 3 / 9,
         "token_share/a": pytest.approx(1.0),
         "token_share/b": 3 / (3 * 2**58 + 3),
+        "epochs": 3 * 2 + 3 / 6,
     }
-    one = Totals({"clm": (0,)}, 1.0, lambda first, count: WindowCounts(*np.full((3, 1), count)))
+    one = Totals({"clm": (0,)}, 1.0, lambda first, count: WindowCounts(*np.full((3, 1), count)), epoch_tokens=[4])
     one.add(step(1), 1.0)
-    assert one.shares() == {}
+    assert one.shares() == {"epochs": 0.25}
 
 
 def test_passes_over_a_corpus_are_those_of_all_its_denoisers():

@@ -26,7 +26,15 @@ SHARES = {"clm": [0.0, 0.0, 0.1], "roll": [1.0, 1.0, 0.7], "mlm": [0.0, 0.1, 0.1
 
 
 def write_study(
-    folder, layers=2, floor=3.0, name="retrieval", speed=100.0, floor_name="unigram", warnings=(), **changes
+    folder,
+    layers=2,
+    floor=3.0,
+    name="retrieval",
+    speed=100.0,
+    floor_name="unigram",
+    floor_of="loss",
+    warnings=(),
+    **changes,
 ):
     """Writes the folder of a finished study that no run gave. layers: of the baseline; all others have 2."""
     fields = dict(
@@ -55,7 +63,7 @@ def write_study(
         values = {"loss": LOSSES[job.variant][job.seed], "solved": SHARES[job.variant][job.seed], "speed": speed}
         outcome = make_outcome(job.variant, job.seed, values, config_digest=plan.config_digest(job, {}))
         there.write(
-            job, Outcome(**vars(outcome) | {"floors": {"loss": {floor_name: floor}}, "code": "a", "measured_by": "a"})
+            job, Outcome(**vars(outcome) | {"floors": {floor_of: {floor_name: floor}}, "code": "a", "measured_by": "a"})
         )
     return there.path
 
@@ -107,11 +115,18 @@ def test_bold_shares_are_those_of_the_measure_that_is_shown(folder, tmp_path, mo
     [shares] = drawn
     assert shares == {
         "gym_facts: solved (share of seeds), baseline clm": {
-            "clm": (0.0, False),
-            "roll": (2 / 3, False),
-            "mlm": (0.0, False),
+            "clm": (0.0, False, True),
+            "roll": (2 / 3, False, True),
+            "mlm": (0.0, False, True),
         }
     }
+
+
+def test_shares_that_are_no_better_than_a_guess_are_not_shaded(tmp_path):
+    measures = {"loss": MEASURES["loss"], "solved": EXACT, "speed": throughput()}
+    there = write_study(tmp_path / "facts", measures=measures, floor_of="solved", floor_name="chance", floor=0.1)
+    [shares] = board.StudyText("facts", board.read_study(str(there))).shares().values()
+    assert {name: cell.is_shaded for name, cell in shares.items()} == {"clm": False, "roll": True, "mlm": False}
 
 
 def test_equal_studies_give_an_equal_page_in_place_of_the_old_one(folder, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 
 from command.flags import resolve
 from contract.errors import ConfigError
-from studies.plot import draw_shares, draw_values, plot, read_curves
+from studies.plot import Share, draw_shares, draw_values, plot, read_curves
 from workdir.workdir import Workdir
 
 TOTALS = {"examples": 7, "raw_tokens": 70, "scored_tokens": 30, "flops": 1e20, "seconds": 0.5}
@@ -148,7 +148,7 @@ def test_names_of_others_are_drawn_as_text_without_a_warning(tmp_path, name, suf
     out = str(tmp_path / f"a{suffix}")
     for draw in (
         lambda: draw_values(out, "loss", {"clm": {0: 1.0, 1: 2.0}}, "clm", {name: 1.0}),
-        lambda: draw_shares(out, {name: {"clm": (0.5, True)}}),
+        lambda: draw_shares(out, {name: {"clm": Share(0.5, True, True), "mlm": Share(0.5, False, False)}}),
     ):
         draw()
         assert (tmp_path / f"a{suffix}").stat().st_size and not recwarn.list

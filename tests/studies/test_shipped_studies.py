@@ -10,7 +10,7 @@ import jax
 import pytest
 from absl import flags
 
-from command.flags import config_fields, config_overrides, define_config, parse_flags
+from command.flags import config_fields, config_overrides, define_config, parse_flags, same_model_fields
 from configs.studies.common import CLASSIFICATION_NOTE
 from configs.studies.english import TASKS
 from evaluation.cross_evaluate import scoring_experiment
@@ -18,7 +18,6 @@ from evaluation.probes import PROBES
 from experiment.experiment import Experiment, make_experiment
 from models.parameters import leaf_name
 from studies.plan import find_confounders
-from studies.planning import _same_model
 from studies.study import Study, load_study
 
 pytestmark = pytest.mark.slow
@@ -43,7 +42,7 @@ def fields_of(config: str, overrides: dict) -> tuple[dict, dict]:
 
 def shared_fields(study: Study) -> dict:
     """The overrides of all runs. The tokenizer is that of bytes: the repository has no file of another one."""
-    shared = (_same_model(study.same_model) if study.same_model else {}) | study.overrides
+    shared = (same_model_fields(study.same_model, "") if study.same_model else {}) | study.overrides
     return shared | ({"data.tokenizer": "byte"} if "data.tokenizer" in shared else {})
 
 

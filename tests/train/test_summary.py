@@ -1,4 +1,6 @@
-"""The summary of a run warns where much more text is held out than data.heldout_fraction."""
+"""The summary of a run: the text that is held out, and how often the rest is read."""
+
+import re
 
 import pytest
 
@@ -30,3 +32,10 @@ def printed(tmp_path, capsys):
 def test_the_summary_of_a_run_with_validation_text(printed):
     found = printed([40, 40, 40], heldout="validation")
     assert "1 document to train on, 1 held out for validation; 1 of the test text are not read" in found
+
+
+def test_the_summary_says_how_often_a_run_reads_its_text(printed, tmp_path):
+    """Two steps of 8 rows of 40 tokens, with the EOS of a document; one of two files is held out."""
+    found = re.search(r"steps 2: about (\d+) raw tokens, ([\d.]+) epochs of the training text", printed([40, 40]))
+    tokens = (tmp_path / "0.txt").stat().st_size + 1  # of both files: "0" or "1" is before each line
+    assert found and int(found[1]) <= 2 * 8 * 40 and float(found[2]) == pytest.approx(int(found[1]) / tokens, rel=0.01)

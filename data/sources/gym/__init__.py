@@ -86,6 +86,5 @@ def _choices(name: str, known: typing.Iterable[str]) -> str:
 
 
 def _read(task: Task, name: str, skipped: Skipped) -> Iterator[RawDocument]:
-    is_test = name == "test"
-    for prompt, answer, kind in task.test() if is_test else task.train():
-        yield RawDocument(f"gym/{name}", answer, prompt, kind, is_heldout=is_test)
+    for prompt, answer, kind in task.test() if name == "test" else task.train():
+        yield RawDocument(f"gym/{name}", answer, prompt, kind)

@@ -99,14 +99,8 @@ class DrawnTask(Task):
 
 def names(draws: random.Random, count: int, length: int, letters: str) -> list[str]:
     """Returns `count` different names of `length` letters each, at most len(letters) ** length."""
-    found = []
-    for number in draws.sample(range(len(letters) ** length), count):
-        name = ""
-        for _ in range(length):
-            number, place = divmod(number, len(letters))
-            name += letters[place]
-        found.append(name)
-    return found
+    numbers, base = draws.sample(range(len(letters) ** length), count), len(letters)
+    return ["".join(letters[number // base**k % base] for k in range(length)) for number in numbers]
 
 
 LOWER, UPPER = string.ascii_lowercase, string.ascii_uppercase
