@@ -102,11 +102,8 @@ def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) 
 
 def define_same_model(flag_values: flags.FlagValues) -> None:
     """Defines --same_model, a config whose model `config_fields` gives to that of --config."""
-    help_string = (
-        "Config whose model, optimizer, precision, loss options, batch size and lengths of rows replace those of "
-        "--config: two runs with it differ in the objective alone."
-    )
-    flags.DEFINE_string("same_model", None, help_string, flag_values)
+    taken = "Config whose model, optimizer, precision, loss options, batch size and lengths of rows replace --config's."
+    flags.DEFINE_string("same_model", None, taken, flag_values)
 
 
 def define_code(flag_values: flags.FlagValues) -> None:

@@ -126,7 +126,8 @@ def get_config() -> ConfigDict:
     # False: every element has its own draw (BERT, GPT-2, BART).
     config.model.dropout_broadcast_positions = True
     # Or "xla"; "cudnn" (NVIDIA GPUs); "splash" (TPUs: masks by segments and causality) or "flash" (TPUs: also relative
-    # positions, prefixes and attention orders). Only "xla" has dropout. See models/kernels.py.
+    # positions, prefixes and attention orders). Only "xla" has dropout of the attention probabilities. See
+    # models/kernels.py.
     config.model.attention = "auto"
     # What the backward pass recomputes: "none", "dots", "full" (models/layers.py). "auto" is resolved at the start of a
     # run, together with train.grad_accum_steps=0, to what fits the memory of its devices (run/memory.py).
@@ -260,6 +261,9 @@ OPTIONAL.model.qk_norm = False  # a norm of each head's queries and keys, before
 # Norms of RMS without parameters, of each head's queries, keys and values before their rotation ("qkv": DecLLM), and of
 # what each head reads, before the output projection ("qkvo": RedLLM).
 OPTIONAL.model.head_norms = "none"
+# Whether the attention probabilities have dropout_rate too. False (MosaicBERT): the fused kernels of GPUs and TPUs can
+# compute the attention.
+OPTIONAL.model.attention_dropout = True
 OPTIONAL.model.parallel_residual = False  # attention and feed-forward block read the same state (GPT-NeoX, Pythia)
 OPTIONAL.model.qkv_bias = False  # biases of queries, keys and values alone, without model.use_bias (Qwen 2)
 # Scores become c * tanh(score / c) before the relative position bias and the softmax, as in Gemma 2, whose c is 50.0;

@@ -291,7 +291,7 @@ class ModernBertMaskedLM(Family):
     }  # fmt: skip
     free = ("global_every", "local_distance", "local_rope_theta", "logits_bias")
     activation = ("hidden_activation", _GATED)
-    dropouts = ("attention_dropout", "embedding_dropout", "mlp_dropout")
+    dropouts = ("mlp_dropout", "attention_dropout", "embedding_dropout")
     unused = (r"model\.rotary_emb\.\w+", r"model\.layers\.\d+\.attn\.rotary_emb\.\w+")
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:

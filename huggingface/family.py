@@ -29,7 +29,7 @@ from models.transformer import init_params
 # Fields of config.model that change only how a model computes, not what it computes.
 MACHINE_FIELDS = {"attention": "xla", "remat": "none", "scan_unroll": 0}
 # Fields of config.model that change only how it is trained.
-TRAINING_FIELDS = ("parameterization", "base_d_model", "base_num_layers")
+TRAINING_FIELDS = ("parameterization", "base_d_model", "base_num_layers", "attention_dropout")
 
 # Activations of `transformers`, by name -> model.mlp. "gelu" is the exact one there. A model is written with the first
 # name of its formula.
@@ -144,7 +144,8 @@ class Family(abc.ABC):
     fields: ClassVar[Mapping[str, tuple[Any, ...]]]  # field of the model -> the values that the class can hold
     equal: ClassVar[Mapping[str, Callable[[ModelConfig], int]]] = {}  # field of the model -> the value it must have
     start_option: ClassVar[str] = ""  # the option with the id that the decoder reads first; "" without a decoder
-    dropouts: ClassVar[tuple[str, ...]]  # options that are rates of dropout; the first one is model.dropout_rate
+    # Options that are rates of dropout. The first is model.dropout_rate; "att..." is that of attention probabilities.
+    dropouts: ClassVar[tuple[str, ...]]
     unused: ClassVar[tuple[str, ...]] = ()  # regular expressions of tensors that the class does not read
     free: ClassVar[tuple[str, ...]] = ()  # fields of the model with a default that may have any value
 
@@ -180,7 +181,8 @@ class Family(abc.ABC):
         read["mlp"] = options.choose(option, {name: m for name, m in activations.items() if m in self.fields["mlp"]})
         if "head_dim" not in self.names:
             read["head_dim"] = options.quotient(self.names["d_model"], self.names["num_heads"])
-        read["dropout_rate"] = float(options[self.dropouts[0]])
+        rate = read["dropout_rate"] = float(options[self.dropouts[0]])
+        read["attention_dropout"] = not rate or len(self._rates(options)) == len(self.dropouts)
         own = fixed | read | self._model_fields(options, self._named(tensors))
         return _defaults() | _RARE_FIELDS | own
 
@@ -197,11 +199,15 @@ class Family(abc.ABC):
     def notes(self, hf_config: Mapping[str, Any]) -> list[str]:
         """Returns a line for each option that models here lack and that changes training or generation, not logits."""
         options, lines = self.options(hf_config), []
-        rates = {name: options[name] for name in self.dropouts}
+        rates = self._rates(options)
         if len(set(rates.values())) > 1:
             given = ", ".join(f"{name}={rate}" for name, rate in rates.items())
             lines.append(f"config.json has {given}: model.dropout_rate={rates[self.dropouts[0]]} is used for all")
         return lines
+
+    def _rates(self, options: Options) -> dict[str, Any]:
+        """Returns `dropouts` with their values, without one of 0 for attention (model.attention_dropout=False)."""
+        return {name: options[name] for name in self.dropouts if options[name] or not name.startswith("att")}
 
     def to_params(self, tensors: Mapping[str, np.ndarray], model: ModelConfig, hf_config: Mapping[str, Any]) -> Params:
         """Returns the float32 parameters that `tensors` hold: {"transformer": ...} and the entries of `heads`.
@@ -244,7 +250,8 @@ class Family(abc.ABC):
         self.check_model(model)
         option, activations = self.activation
         config = {"architectures": [self.architecture], "model_type": self.model_type} | self.required
-        config |= dict.fromkeys(self.dropouts, model.dropout_rate)
+        dropped = [name for name in self.dropouts if model.attention_dropout or not name.startswith("att")]
+        config |= dict.fromkeys(self.dropouts, 0.0) | dict.fromkeys(dropped, model.dropout_rate)
         config |= {name: getattr(model, field) for field, name in self.names.items()}
         config[option] = next(name for name, mlp in activations.items() if mlp == model.mlp)
         return config | self._huggingface_config(model, vocab)

@@ -254,8 +254,9 @@ class Attention(nnx.Module):
 
         No dropout if `dropout_key` is None.
         """
-        probabilities_key, output_key = split_key(dropout_key, 2)
-        options = {"dropout_key": probabilities_key} if self.config.dropout_rate else {}  # some kernels have no dropout
+        attention_key, output_key = split_key(dropout_key, 2)
+        # Some kernels have no dropout.
+        options = {"dropout_key": attention_key} if self.config.dropout_rate and self.config.attention_dropout else {}
         output_BxHxQxK = attention_fn(query_BxHxQxK, keys_values, **options)
         output_BxHxQxK = self._normed(output_BxHxQxK) if self.config.head_norms == "qkvo" else output_BxHxQxK
         B, H, Q, K = output_BxHxQxK.shape

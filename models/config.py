@@ -67,6 +67,7 @@ class ModelConfig:
     head_norms: Literal["none", "qkv", "qkvo"] = "none"
     qkv_bias: bool = False
     parallel_residual: bool = False
+    attention_dropout: bool = True
     attention_softcap: Annotated[float, "[0, inf)"] = 0.0
     logits_softcap: Annotated[float, "[0, inf)"] = 0.0
     logits_bias: bool = False
@@ -140,9 +141,7 @@ def _check_combinations(config: ModelConfig) -> None:
                 f"model.relative_num_buckets={buckets}: shorter distances have one bucket each"
             )
     if config.scale_logits and not config.tie_embeddings:
-        raise ValueError(
-            "model.scale_logits=True needs model.tie_embeddings=True: only logits of a tied table are scaled"
-        )
+        raise ValueError("model.scale_logits=True needs model.tie_embeddings=True: only a tied table has scaled logits")
     is_factorized, has_linear_head = config.embedding_width != config.d_model, config.prediction_head == "linear"
     if is_factorized and has_linear_head and config.tie_embeddings and config.predicts_tokens:
         raise ValueError(

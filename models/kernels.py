@@ -41,13 +41,15 @@ def choose_attention(
 
     Raises ValueError if `config.attention` names a kernel that does not support the model or the platform.
     """
-    if config.attention != "auto":
-        if config.attention != "xla" and (why := _unsupported(config.attention, config, platform, per_row_masks)):
-            raise ValueError(f"model.attention={config.attention!r} must be 'auto' or 'xla': {config.attention} {why}")
-        return config.attention, f"model.attention={config.attention!r}"
+    if (given := config.attention) != "auto":
+        if given != "xla" and (why := _unsupported(given, config, platform, per_row_masks) or _no_dropout(config)):
+            raise ValueError(f"model.attention={given!r} must be 'auto' or 'xla': {given} {why}")
+        return given, f"model.attention={given!r}"
     drawback = f"no fused kernel for {platform}"
     for i, kernel in enumerate(_FUSED_KERNELS.get(platform, ())):
         unsuited = _unsupported(kernel, config, platform, per_row_masks) or _slow(kernel, length)
+        if not unsuited and (why := _no_dropout(config)):
+            return "xla", f"{kernel} {why}"
         if not unsuited:
             return kernel, drawback if i else "supports this model"
         drawback = f"{kernel} {unsuited}"
@@ -62,8 +64,6 @@ def _unsupported(kernel: str, config: ModelConfig, platform: str, per_row_masks:
         return f"needs {machine}, not {'another GPU' if platform == 'gpu' else platform}"
     if config.dtype not in _DTYPES[kernel]:
         return f"needs precision={' or '.join(map(repr, _DTYPES[kernel]))}, not {config.dtype!r}"
-    if config.dropout_rate:
-        return f"has no dropout, and model.dropout_rate={config.dropout_rate}"
     if config.global_every > 1:
         return f"has one mask for all layers, and model.global_every={config.global_every} gives some a local one"
     if config.attention_softcap and kernel != "splash":
@@ -78,6 +78,14 @@ def _unsupported(kernel: str, config: ModelConfig, platform: str, per_row_masks:
         largest = 256 if platform == "hopper" else 128
         if config.head_dim % 8 or config.head_dim > largest:
             return f"needs a multiple of 8 up to {largest} for model.head_dim={config.head_dim}"
+    return None
+
+
+def _no_dropout(config: ModelConfig) -> str | None:
+    """Returns why no fused kernel can drop probabilities, as a verb phrase after its name; None if none are dropped."""
+    if config.dropout_rate and config.attention_dropout:
+        rate = f"model.dropout_rate={config.dropout_rate}"
+        return f"has no dropout, and {rate}: with model.attention_dropout=False attention probabilities have none"
     return None
 
 

@@ -41,14 +41,16 @@ class SpanCorruption(Denoising):
 
     def check(self, field):
         super().check(field)
-        if self.mean_noise_span_length >= self._least_mean_length:
-            return []
+        return [] if self.mean_noise_span_length >= self._least_mean_length else [self._too_short(field)]
+
+    def _too_short(self, field: str) -> str:
+        """Returns a warning about spans that would touch. Raises ConfigError for other distributions than T5's."""
         message = (
             f"{field}.mean_noise_span_length={self.mean_noise_span_length} is too short for {field}.noise_density="
             f"{self.noise_density}: there are fewer other tokens than spans"
         )
         if self.span_length_distribution == "composition":
-            return [f"{message}, so spans have {self._least_mean_length:.4g} tokens on average"]
+            return f"{message}, so spans have {self._least_mean_length:.4g} tokens on average"
         raise ConfigError(
             f"{message} of {field}.span_length_distribution={self.span_length_distribution!r}; set it to "
             f"{self._least_mean_length:.4g} or more, or the distribution to 'composition'"

@@ -121,7 +121,8 @@ def open_corpora(experiment: Experiment, *, show_progress: bool = True, **option
     for tasks in experiment.tasks_of_denoisers.values():
         specs = [experiment.window_specs[k] for k in tasks]
         check_classes([found[spec.corpus].store for spec in specs], specs[0])
-    _check_instances(experiment, found)
+    if CUT in {corpus.store.meta["cut"] for corpus in found}:
+        _check_instances(experiment, found)
     if data.sources:
         check_different({corpus.name: corpus.store for corpus in found}, data)
         if data.heldout == "validation":

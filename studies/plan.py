@@ -33,7 +33,7 @@ def unread_fields(fields: Mapping[str, Any]) -> set[str]:
         "model.rope_original_length": fields.get("model.rope_scaling_factor") == 1,
         "model.relative_num_buckets model.relative_max_distance": positions != "relative",
         "model.first_layer_global model.local_distance model.local_rope_theta": fields.get("model.global_every") == 1,
-        "model.dropout_broadcast_positions": fields.get("model.dropout_rate") == 0,
+        "model.dropout_broadcast_positions model.attention_dropout": fields.get("model.dropout_rate") == 0,
         "model.initializer_range": fields.get("model.initializer") == "t5",
         "model.base_d_model model.base_num_layers": fields.get("model.parameterization") == "standard",
         "distillation.weight distillation.divergence distillation.temperature distillation.top_k": not teacher,

@@ -72,7 +72,8 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
     lines |= {name: text for name, text in (("teacher", experiment.teacher), ("memory", experiment.chosen)) if text}
     if experiment.tokenizer.adds_pad or experiment.vocab.pad == experiment.vocab.eos:
         lines["padding"] = _describe_padding(experiment)
-    lines["steps"] = _describe_steps(run)
+    of_epochs = config.epochs and describe_epochs(experiment, run.corpora.train_documents)
+    lines["steps"] = of_epochs or _describe_steps(run)
     if experiment.learner.language_model(run.state_shapes.params) is not None:
         for number, corpus in enumerate(run.corpora.each):
             entropy = corpus.store.unigram_entropy()
@@ -87,14 +88,11 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
 
 def _describe_steps(run: CompiledRun) -> str:
     """Returns the number of steps, and how often they read the text, from the windows of the first steps."""
-    experiment, dataset, steps = run.experiment, run.train_dataset, run.experiment.train.steps
-    if experiment.train.epochs:
-        return describe_epochs(experiment, run.corpora.train_documents)
-    counted = min(steps, _COUNTED_BATCHES)
-    tokens = dataset.count_windows(0, counted).raw_tokens * (steps / counted)
-    corpora = experiment.tasks_of_corpora or {"": range(len(tokens))}
+    dataset, steps = run.train_dataset, run.experiment.train.steps
+    tokens = dataset.count_windows(0, _COUNTED_BATCHES).raw_tokens * (steps / _COUNTED_BATCHES)
+    corpora = run.experiment.tasks_of_corpora or {"the training text": range(len(tokens))}
     epochs = {name: sum(tokens[k] / dataset.epoch_tokens[k] for k in tasks) for name, tasks in corpora.items()}
-    read = ", ".join(f"{number:.3g} epochs of {name or 'the training text'}" for name, number in epochs.items())
+    read = ", ".join(f"{number:.3g} epochs of {name}" for name, number in epochs.items())
     return f"{steps:,}: about {count_text(int(tokens.sum()))} raw tokens, {read}"
 
 

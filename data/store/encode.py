@@ -110,19 +110,11 @@ def encode_chunk(corpus: CorpusConfig, tokenizer: Tokenizer, documents: list[Raw
             signatures.append(signature)
             sets.append(shingles)
         spelled = tokenizer.num_bytes(prompt) + tokenizer.num_bytes(text)
-        row = (
-            num_bytes,
-            spelled - tokenizer.dummy_bytes * (1 + bool(prompt.size)),
-            # All responses to one prompt have the same digest, and are on the same side of a split by document.
-            text_digest(prompt_bytes or text_bytes),
-            text_digest(prompt_bytes + text_bytes),
-            document.file_digest,
-            prompt.size,
-            document.is_heldout,
-            prompt.size + text.size + 1,
-            len(shingles),
-        )
-        rows.append(row)  # in the order of DOCUMENT
+        spelled -= tokenizer.dummy_bytes * (1 + bool(prompt.size))
+        # All responses to one prompt have the same digest, and are on the same side of a split by document.
+        digests = text_digest(prompt_bytes or text_bytes), text_digest(prompt_bytes + text_bytes), document.file_digest
+        sizes = prompt.size, document.is_heldout, prompt.size + text.size + 1, len(shingles)
+        rows.append((num_bytes, spelled, *digests, *sizes))  # in the order of DOCUMENT
         chunk.names.append(document.name)
         chunk.labels.append(document.label)
         tokens += [prompt, text, eos]

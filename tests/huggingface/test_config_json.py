@@ -21,6 +21,7 @@ LLAMA_3 = dict(
 T5 = dict(vocab_size=61, d_model=32, d_ff=40, num_layers=2, d_kv=8, num_heads=4)
 ENCODER = dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4)
 CONFIGS = {
+    "BartForConditionalGeneration": {},
     "BertForMaskedLM": ENCODER,
     "Gemma2ForCausalLM": LLAMA | {"head_dim": 256},
     "Gemma3ForCausalLM": LLAMA | {"head_dim": 256},
@@ -219,6 +220,36 @@ def test_a_number_out_of_its_range_is_one_line():
     with pytest.raises(ConfigError, match=r"^config\.json: model\.num_layers=-2 must be") as error:
         family_of_folder_config(config).model(config, {}, "float32")
     assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "rates", "without"),
+    [
+        ("BertForMaskedLM", ("hidden_dropout_prob",), "attention_probs_dropout_prob"),
+        ("GPT2LMHeadModel", ("resid_pdrop", "embd_pdrop"), "attn_pdrop"),
+        ("BartForConditionalGeneration", ("dropout", "activation_dropout"), "attention_dropout"),
+        ("ModernBertForMaskedLM", ("mlp_dropout", "embedding_dropout"), "attention_dropout"),
+        ("GPTNeoXForCausalLM", ("hidden_dropout",), "attention_dropout"),
+    ],
+)
+def test_a_rate_of_0_of_attention_alone_is_read_and_written(name, rates, without):
+    family, config = FAMILIES[name], config_of(name, **dict.fromkeys(rates, 0.25))
+    model = family.model(config | {without: 0.0}, {}, "float32")
+    assert (model.dropout_rate, model.attention_dropout) == (0.25, False) and not family.notes(config | {without: 0.0})
+    written = family.huggingface_config(model, VOCAB)
+    assert {option: written[option] for option in (*rates, without)} == dict.fromkeys(rates, 0.25) | {without: 0.0}
+    assert family.model(config | {without: 0.25}, {}, "float32") == dataclasses.replace(model, attention_dropout=True)
+    [note] = family.notes(config | {without: 0.5})
+    assert note.endswith("model.dropout_rate=0.25 is used for all") and f"{without}=0.5" in note
+    off = family.model(config | dict.fromkeys((*rates, without), 0.0), {}, "float32")
+    assert (off.dropout_rate, off.attention_dropout) == (0.0, True)
+
+
+def test_t5_is_written_without_its_attention_dropout():
+    """Its class has one rate, and logits have no dropout."""
+    family = FAMILIES["T5ForConditionalGeneration"]
+    model = dataclasses.replace(family.model(config_of(family.architecture), {}, "float32"), attention_dropout=False)
+    assert family.huggingface_config(model, VOCAB)["dropout_rate"] == model.dropout_rate == 0.1
 
 
 def test_published_folders_of_earlier_releases_are_known():

@@ -139,7 +139,7 @@ def test_the_special_ids_are_written(name):
 def test_the_written_config_is_read_by_the_class_as_the_same_options():
     """Options that change no logits: dropout, ids, the start token."""
     ours = models("bart")[0]
-    model = dataclasses.replace(ours.model, dropout_rate=0.25)
+    model = dataclasses.replace(ours.model, dropout_rate=0.25, attention_dropout=True)
     config = comparison.write(ours._replace(model=model)).config
     assert (config.dropout, config.attention_dropout, config.activation_dropout) == (0.25, 0.25, 0.25)
     assert (config.pad_token_id, config.eos_token_id, config.bos_token_id) == (VOCAB.pad, VOCAB.eos, VOCAB.bos)

@@ -52,14 +52,16 @@ def test_a_run_takes_the_fields_of_another_run(corpus, trained_run, name):
     assert "dropout" not in line and "model.max_length" not in line
 
 
-def test_a_run_chooses_its_parameterization(corpus, trained_run):
+def test_a_run_chooses_its_parameterization_and_its_dropout(corpus, trained_run):
     """Of the steps alone: the arrays of any model compute the same."""
     path = trained_run("decoder_only")
     overrides = {"model.parameterization": "complete_p", "model.base_d_model": 16, "model.initializer": "t5"}
+    overrides |= {"model.attention_dropout": False}
     sections = {field.replace(".", "__"): value for field, value in overrides.items()}
     given = fields(corpus, "clm", "decoder_only", path, optimizer__name="adamw", **sections)
     here = make_experiment(with_origin_fields(given, overrides))
     assert (here.model.parameterization, here.model.base_d_model) == ("complete_p", 16)
+    assert not here.model.attention_dropout
     assert plan_start(open_origin(str(path)), here).conversions == ()
     with pytest.raises(ConfigError, match=r"needs model.initializer='t5', not 'normal'"):  # that of the run there
         make_experiment(with_origin_fields(given, {}))

@@ -1,5 +1,7 @@
 """Dropout of whole models: which elements share a draw, at every place where a model drops elements."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from configs import architectures
 from configs.base import get_config
-from models import attention, layers
+from models import attention, kernels, layers
 from models.config import ModelConfig
 from models.transformer import apply, bind
 from tests.models import tiny
@@ -41,6 +43,21 @@ def test_the_draws_of_a_published_model_are_per_element_except_in_t5(name, monke
     assert {draw[-2] for draw in drawn} == ({5} if per_element else {1})
 
 
+def test_without_attention_dropout_all_but_the_probabilities_are_dropped_with_the_same_draws(monkeypatch):
+    """Of self-attention and cross-attention. The other model's attention does not get its key."""
+    key = jax.random.key(0)
+    with_it = tiny.config(dropout_rate=0.3, dropout_broadcast_positions=False)
+    without = dataclasses.replace(with_it, attention_dropout=False)
+    states = [bind(config, tiny.params(config)).hidden(BATCH, dropout_key=key) for config in (with_it, without)]
+    attend = attention.dot_product_attention
+    monkeypatch.setattr(
+        kernels, "dot_product_attention", lambda *args, dropout_key, **options: attend(*args, **options)
+    )
+    expected = bind(with_it, tiny.params(with_it)).hidden(BATCH, dropout_key=key)
+    np.testing.assert_array_equal(states[1], expected)
+    assert np.abs(states[0] - expected).max() > 0.1
+
+
 def random_words(jaxpr):
     """The words that a program draws, those of all iterations of its scans and of its inner programs."""
     total = 0
@@ -52,17 +69,19 @@ def random_words(jaxpr):
     return total
 
 
-def test_a_step_draws_a_word_for_each_line_and_column_of_a_mask():
+@pytest.mark.parametrize(("attention_dropout", "words"), [(True, 1104), (False, 904)])
+def test_a_step_draws_a_word_for_each_line_and_column_of_a_mask(attention_dropout, words):
     """4 rows of 5 tokens. A word for each entry would be 4,320 words."""
     shape = dict(architecture="encoder_only", positions="none", dropout_broadcast_positions=False, dropout_rate=0.1)
-    config = tiny.config(**shape)  # 2 layers, 4 heads, 16 features, feed-forward blocks of 20
+    # 2 layers, 4 heads, 16 features, feed-forward blocks of 20
+    config = tiny.config(**shape, attention_dropout=attention_dropout)
     batch = tiny.rows("encoder", [[1] * 5] * 4, [[3] * 5] * 4)
     loss = lambda params, key: bind(config, params).hidden(batch, dropout_key=key).sum()  # noqa: E731
     step = jax.make_jaxpr(jax.grad(loss))(tiny.params(config), jax.random.key(0))
     # Embeddings and final norm; probabilities, their output, both sides of the feed-forward block, of which the
     # backward pass computes one again.
-    outside, layer = 2 * (5 + 16), (4 * 5 + 5) + (5 + 16) + 2 * (5 + 20) + (5 + 16)
-    assert random_words(step.jaxpr) == 4 * (outside + 2 * layer) == 1104
+    outside, layer = 2 * (5 + 16), attention_dropout * (4 * 5 + 5) + (5 + 16) + 2 * (5 + 20) + (5 + 16)
+    assert random_words(step.jaxpr) == 4 * (outside + 2 * layer) == words
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ ONE = np.stack([segments(60), segments(129)])  # one segment in a row
 ONE_ENCODER = np.stack([segments(21, row=37), segments(36, row=37)])
 PREFIX = np.random.default_rng(1).random(PACKED.shape) < 0.3
 ORDER = np.random.default_rng(2).integers(-3, 4, PACKED.shape)
+WITHOUT_THAT_OF_ATTENTION = {"dropout_rate": 0.1, "attention_dropout": False}
 on_one_device = lambda function, *_: function  # noqa: E731
 ROWS = {  # segments of queries and of keys, and the other arguments of the mask
     "causal": (PACKED, PACKED, {"causal": True}),
@@ -221,17 +222,20 @@ def test_cudnn_on_a_gpu(name, with_bias):
 
 
 def test_rows_of_one_segment_have_no_array_for_each_row_head_query_and_key(monkeypatch):
-    """Lowered for a GPU. The bias and its gradient are [1, H, Q, S]; cross-attention's mask has no gradient."""
+    """Lowered for a GPU, with dropout of all but the attention probabilities.
+
+    The bias and its gradient are [1, H, Q, S]; cross-attention's mask has no gradient.
+    """
     monkeypatch.setattr("jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version", lambda: 91000)
     batch = tiny.rows("encoder", [[1, 1, 1, 0, 0]] * 3, [[3] * 5] * 3) | tiny.rows(
         "decoder", [[1] * 7] * 3, [[4] * 7] * 3
     )
     for one_segment in (True, False):
-        config = tiny.config(attention="auto", dtype="bfloat16", head_dim=16, one_segment=one_segment)
+        config = tiny.config(dtype="bfloat16", head_dim=16, one_segment=one_segment, **WITHOUT_THAT_OF_ATTENTION)
         with placed(platform="cuda", over_devices=on_one_device):
-            traced = jax.jit(jax.grad(lambda params, config=config: apply(config, params, batch).sum())).trace(
-                shapes_of(config)
-            )
+            traced = jax.jit(
+                jax.grad(lambda params, key, config=config: apply(config, params, batch, dropout_key=key).sum())
+            ).trace(shapes_of(config), jax.random.key(0))
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
         calls = [line for line in text.splitlines() if "@__cudnn$fmha" in line]
         assert len(calls) == 6  # three attentions, each with its backward pass
@@ -245,6 +249,9 @@ def test_rows_of_one_segment_have_no_array_for_each_row_head_query_and_key(monke
 
 
 SUPPORTED = "supports this model"
+NO_DROPOUT = (
+    "has no dropout, and model.dropout_rate=0.1: with model.attention_dropout=False attention probabilities have none"
+)
 
 
 def shapes_of(config):
@@ -258,7 +265,34 @@ def shapes_of(config):
         ("cuda", {}, {}, "cudnn", SUPPORTED),
         ("cuda", {}, {"per_row_masks": True}, "cudnn", SUPPORTED),
         ("cuda", {"dtype": "float32"}, {}, "xla", "cudnn needs precision='bfloat16' or 'float16', not 'float32'"),
-        ("cuda", {"dropout_rate": 0.1}, {}, "xla", "cudnn has no dropout, and model.dropout_rate=0.1"),
+        ("cpu", {"dropout_rate": 0.1}, {}, "xla", "no fused kernel for cpu"),
+        ("cuda", {"dropout_rate": 0.1}, {}, "xla", f"cudnn {NO_DROPOUT}"),
+        ("hopper", WITHOUT_THAT_OF_ATTENTION, {}, "cudnn", SUPPORTED),
+        ("cuda", {"attention_dropout": False}, {}, "cudnn", SUPPORTED),
+        # Without dropout, a kernel would compute the second of these three alone.
+        (
+            "tpu",
+            {"dropout_rate": 0.1, "dtype": "float16"},
+            {},
+            "xla",
+            "flash needs precision='bfloat16' or 'float32', not 'float16'",
+        ),
+        ("tpu", {"dropout_rate": 0.1, "attention_softcap": 50.0}, {}, "xla", f"splash {NO_DROPOUT}"),
+        (
+            "tpu",
+            {"dropout_rate": 0.1},
+            {"length": 64},
+            "xla",
+            "flash computes blocks of 128 positions, and rows have 64",
+        ),
+        ("tpu", WITHOUT_THAT_OF_ATTENTION, {}, "splash", SUPPORTED),
+        (
+            "tpu",
+            WITHOUT_THAT_OF_ATTENTION,
+            {"length": 511},
+            "flash",
+            "splash computes blocks of 512 positions, and rows have 511",
+        ),
         ("cuda", {"head_dim": 256}, {}, "xla", "cudnn needs a multiple of 8 up to 128 for model.head_dim=256"),
         ("hopper", {"head_dim": 256}, {}, "cudnn", SUPPORTED),
         ("cuda", {"attention": "xla"}, {}, "xla", "model.attention='xla'"),
@@ -297,7 +331,7 @@ def test_the_chosen_kernel_and_the_reason(platform, changes, options, name, reas
         ("cpu", {"attention": "cudnn"}, "cudnn needs an NVIDIA GPU, Ampere or newer, not cpu"),
         ("gpu", {"attention": "splash"}, "splash needs a TPU, not another GPU"),
         ("cuda", {"attention": "cudnn"}, "cudnn needs precision='bfloat16' or 'float16', not 'float32'"),
-        ("tpu", {"attention": "flash", "dropout_rate": 0.1}, "flash has no dropout"),
+        ("tpu", {"attention": "flash", "dropout_rate": 0.1}, f"flash {NO_DROPOUT}"),
         ("cuda", {"attention": "flash"}, "flash needs a TPU, not cuda"),
         ("tpu", {"attention": "flash", "attention_softcap": 50.0}, "flash has no soft-cap, and model.attention_softc"),
         ("tpu", {"attention": "splash", "global_every": 3}, "splash has one mask for all layers, and model.global_ev"),

@@ -70,6 +70,9 @@ def test_a_fused_kernel_keeps_its_inputs_and_its_result_and_no_scores():
     assert plan_of(CHIPS["v5e"]).attention[0] == "splash"
     assert plan_of(CHIPS["t4"]).attention == ("xla", "no fused kernel for gpu")
     assert any("attention          cudnn (" in line for line in report_lines("configs/some.py", fused))
+    dropped = [plan_of(CHIPS["h100"], model__dropout_rate=0.1, model__attention_dropout=x) for x in (True, False)]
+    assert "with model.attention_dropout=False" in dropped[0].attention[1] and dropped[1].attention == fused.attention
+    assert dropped[0].activation_bytes - dropped[1].activation_bytes == pytest.approx(saved, rel=0.05)
     with pytest.raises(ConfigError, match=r"^model.attention='cudnn' must be .*: cudnn needs an NVIDIA"):
         plan_of(CHIPS["v5e"], model__attention="cudnn")
 

@@ -308,6 +308,7 @@ def test_a_start_that_read_heldout_text_is_refused_with_the_name_of_the_variant(
                 "model.local_distance": 8,
                 "model.first_layer_global": False,
                 "distillation.top_k": 8,
+                "model.attention_dropout": False,
             }.items()
         ),
         (
