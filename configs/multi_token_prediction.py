@@ -7,7 +7,9 @@
 Sizes: as in configs/clm.py. Only the objective and, with independent heads, the depth differ. Variants:
   independent    default: n = 4 tokens, each with a head of one layer on a shared trunk
   sequential     n = 2 tokens: one module after the model (DeepSeek-V3's D = 1). The weight of its loss is 0.3
-  deepseek_v3    the same with DeepSeek-V3's weights: 0.3 for 10T of its 14.8T tokens, then 0.1
+  deepseek_v3    the same with DeepSeek-V3's weights, 0.3 for 10T of its 14.8T tokens, then 0.1, and a tenth of the text
+                 with the middle last (section 4.1 of its paper: PSM at a rate of 0.1; short documents keep their order,
+                 as in configs/fim.py). The module is trained on all rows of this mixture
 
 model.num_layers is the depth of the model at inference: the trunk and the head of the next token. As in Gloeckle et
 al., the total number of layers, heads included, is that of configs/clm.py. With independent heads a published size
@@ -20,7 +22,7 @@ unigram entropy is 3.236.
 
 from ml_collections import ConfigDict
 
-from configs import base, clm
+from configs import base, clm, fim
 from configs.sizes import DIAL
 
 VARIANTS = {
@@ -37,6 +39,10 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     size, variant = base.split_preset(preset, clm.SIZES, VARIANTS)
     config = clm.get_config(size)
     config.objective = ConfigDict({"name": "multi_token_prediction", **VARIANTS[variant]})
+    if variant == "deepseek_v3":
+        middle_last = fim.get_config(size).objective.to_dict() | dict(fim_rate=1.0, spm_rate=0.0)
+        rows = {"mtp": dict(mode="", weight=0.9, **config.objective), "fim": dict(mode="", weight=0.1, **middle_last)}
+        config.objective = ConfigDict(base.mixture(rows))
     if variant == "independent" and size not in DIAL:
         config.model.num_layers -= config.objective.num_future_tokens - 1
     return config

@@ -17,6 +17,7 @@ from learners.classification import ClassificationLearner
 from models.config import ModelConfig
 from models.parameters import array_types
 from models.transformer import Params
+from objectives.mixture import learned_objective
 from run.restore import config_for_reading, language_model
 
 # Of config.data: under another split, text that the run trained on is scored.
@@ -46,7 +47,7 @@ def scoring_experiment(
             f"{' or '.join(sorted(objective.architectures))}, and the model of this run ({run.objective_name}) is "
             f"{run.model.architecture}"
         )
-    predicts_tokens_alone = objective.learner == "token_prediction"
+    predicts_tokens_alone = learned_objective(objective).learner == "token_prediction"
     model = language_model(run, run.params_shapes)[0].model if predicts_tokens_alone else run.model
     _check_overrides(model, overrides)
     config = config_for_reading(config)

@@ -9,8 +9,9 @@ from typing import Any, Literal
 from contract.errors import ConfigError
 from experiment.config import from_mapping
 from experiment.outside import find_objective
+from learners import LEARNERS
 from objectives import OBJECTIVES, Mixture, Objective, Schedule
-from objectives.mixture import LossWeight, MixtureStep, TableRow, Weight
+from objectives.mixture import LossWeight, MixtureStep, TableRow, Weight, learned_objective
 from objectives.objective import Phases, name_later
 
 
@@ -19,16 +20,12 @@ def with_steps(fields: Mapping[str, Any], steps: int) -> dict[str, Any]:
 
     A float of at most 1 is a share of the run. steps: train.steps.
     """
-
-    def resolved(values: Mapping[str, Any]) -> dict[str, Any]:
-        given = {name: values[name] for name in ("begin_step", "end_step", "phase_steps") if name in values}
-        return {**values} | {name: _in_steps(value, steps) for name, value in given.items()}
-
-    rows = fields.get("denoisers")
-    if not isinstance(rows, Mapping):
-        return resolved(fields)
-    rows = {name: resolved(row) if isinstance(row, Mapping) else row for name, row in rows.items()}
-    return resolved(fields) | {"denoisers": rows}
+    given = {name: fields[name] for name in ("begin_step", "end_step", "phase_steps") if name in fields}
+    resolved = {**fields} | {name: _in_steps(value, steps) for name, value in given.items()}
+    if isinstance(rows := fields.get("denoisers"), Mapping):
+        rows = {name: with_steps(row, steps) if isinstance(row, Mapping) else row for name, row in rows.items()}
+        resolved["denoisers"] = rows
+    return resolved
 
 
 def _in_steps(value: Any, steps: int) -> Any:
@@ -159,17 +156,18 @@ def _check_changed(cls: type[Objective], changed: Collection[str], field: str, k
 def _number_fields(cls: type[Objective]) -> list[str]:
     """The fields that a schedule can change: floats that examples depend on.
 
-    A class with a learner of its own may declare fields that this learner reads, as constants of the compiled step. The
-    `scheduled_weight` alone is in the batch.
+    Of the fields of the learner, constants of the compiled step, the `scheduled_weight` alone is in the batch.
     """
-    hints = typing.get_type_hints(cls)
-    declaring = [base for base in cls.__mro__ if dataclasses.is_dataclass(base) and base.learner == "token_prediction"]
-    names = {declared.name for base in declaring for declared in dataclasses.fields(base)} | {cls.scheduled_weight}
-    return [
-        declared.name
-        for declared in dataclasses.fields(cls)
-        if hints[declared.name] is float and declared.name in names
-    ]
+    hints, constants = typing.get_type_hints(cls), {*_learner_fields(cls)} - {cls.scheduled_weight}
+    names = [declared.name for declared in dataclasses.fields(cls)]
+    return [name for name in names if hints[name] is float and name not in constants]
+
+
+def _learner_fields(cls: type[Objective]) -> list[str]:
+    """The fields that a class with a learner of its own declares, which this learner reads."""
+    others = [base for base in cls.__mro__ if dataclasses.is_dataclass(base) and base.learner == "token_prediction"]
+    of_examples = {declared.name for base in others for declared in dataclasses.fields(base)}
+    return [declared.name for declared in dataclasses.fields(cls) if declared.name not in of_examples]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,7 +215,51 @@ def _make_mixture(fields: Mapping[str, Any], field: str) -> Mixture:
             "schedule, begin_step and end_step in the denoiser whose other fields change"
         )
     rows = {name: _make_row(row, f"{field}.denoisers.{name}", is_linear) for name, row in table.items()}
-    return Mixture(rows, mixture.mix_by, *((mixture.begin_step, mixture.end_step) if is_linear else ()))
+    made = Mixture(rows, mixture.mix_by, *((mixture.begin_step, mixture.end_step) if is_linear else ()))
+    if learned_objective(made) is not made:
+        _check_learner(made, f"{field}.denoisers")
+    return made
+
+
+def _check_learner(mixture: Mixture, table: str) -> None:
+    """Raises ConfigError unless the learner that rows name can train all rows. table: the mixture's config field."""
+    learned = learned_objective(mixture)
+    first = next(name for name, row in mixture.drawn.items() if row.objective is learned)
+    if learned.learner not in LEARNERS:
+        return  # make_learner names those that there are
+    trained = LEARNERS[learned.learner].rows_of_others
+    if trained == "none":
+        raise ConfigError(
+            f"{table}.{first} ({type(learned).__name__}) cannot be a row of a mixture: its learner {learned.learner!r} "
+            "trains no rows of other objectives"
+        )
+    for name, row in mixture.drawn.items():
+        objective = row.objective
+        if objective.learner == "token_prediction":
+            if trained == "causal" and (objective.has_inputs or objective.in_place or objective.has_places):
+                raise ConfigError(
+                    f"{table}.{name} ({type(objective).__name__}) is not read from left to right, and the learner "
+                    f"{learned.learner!r} of {table}.{first} trains no other rows: remove it, or set its weights to 0"
+                )
+            continue
+        theirs, ours = _read_by_learner(mixture.drawn[first]), _read_by_learner(row)
+        differing = [key for key in theirs | ours if theirs.get(key) != ours.get(key)]
+        if differing:
+            raise ConfigError(
+                f"{table}.{name}: its {differing[0]} differs from that of {table}.{first}, and one learner trains all "
+                "rows of a mixture: make both equal"
+            )
+
+
+def _read_by_learner(row: TableRow) -> dict[str, Any]:
+    """Returns the name of a row's learner, the fields that it reads, and the schedule of its weight, if any."""
+    objective, schedule = row.objective, row.schedule
+    read = {"learner": objective.learner}
+    read |= {name: getattr(objective, name) for name in _learner_fields(type(objective))}
+    if schedule and objective.scheduled_weight in schedule.fields:
+        steps = getattr(schedule, "begins", (schedule.begin_step, schedule.end_step))
+        read["schedule"] = steps, [getattr(end, objective.scheduled_weight) for end in schedule.ends]
+    return read
 
 
 def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRow:
@@ -228,14 +270,11 @@ def _make_row(values: Mapping[str, Any], field: str, is_linear: bool) -> TableRo
     objective_class = find_objective(values.get("name"))
     if objective_class is Mixture:
         raise ConfigError(f"{field}.name={values['name']!r} is a mixture itself: it cannot be a row of a mixture")
-    if objective_class is not None and objective_class.learner != "token_prediction":
-        raise ConfigError(
-            f"{field}.name={values['name']!r} is not trained by token prediction alone: it cannot be a row of a mixture"
-        )
-    values = {"corpora": (), "loss_weight": 1.0} | dict(values)  # without the fields: all corpora, and no factor
+    optional: dict[str, Any] = {"corpora": (), "loss_weight": 1.0}  # without the fields: all corpora, and no factor
+    of_objective = optional.keys() & getattr(objective_class, "__dataclass_fields__", {}).keys()
     row_class = LinearRowFields if is_linear else RowFields
-    names = {declared.name for declared in dataclasses.fields(row_class)}
-    row = from_mapping(row_class, {key: value for key, value in values.items() if key in names}, field)
+    names = {declared.name for declared in dataclasses.fields(row_class)} - of_objective
+    row = from_mapping(row_class, optional | {key: value for key, value in values.items() if key in names}, field)
     own = {key: value for key, value in values.items() if key not in names}
     final_weight = row.final_weight if is_linear else row.weight
     objective, schedule = make_scheduled(own, field)

@@ -9,7 +9,7 @@ from learners.multi_token_prediction import MultiTokenPredictionLearner
 from learners.next_latent import NextLatentLearner
 from learners.sentence_pairs import SentencePairsLearner
 from models.config import ModelConfig
-from objectives.mixture import Mixture
+from objectives.mixture import Mixture, learned_objective
 from objectives.objective import Objective
 
 LEARNERS: dict[str, type[Learner]] = {
@@ -25,10 +25,11 @@ LEARNERS: dict[str, type[Learner]] = {
 
 
 def make_learner(objective: Objective | Mixture, model: ModelConfig, setup: LearnerSetup) -> Learner:
-    """Returns the learner that `objective` names.
+    """Returns the learner that `objective` names, or a row of a mixture.
 
     Raises ConfigError for fields that cannot work together, and ValueError for a name that is not in LEARNERS.
     """
+    objective = learned_objective(objective)
     if objective.learner not in LEARNERS:
         raise ValueError(
             f"{type(objective).__name__}.learner={objective.learner!r} must be one of "

@@ -36,6 +36,7 @@ class FutureSummaryLearner(Learner):
     """
 
     has_token_loss = True
+    rows_of_others = "causal"
     objective: FutureSummary
 
     def init_params(self, key: Array) -> Params:

@@ -105,6 +105,9 @@ class Learner(abc.ABC):
     # Whether the loss of the tokens that the objective scores is `token_loss`, in which a teacher can take part. Each
     # class declares it for itself: one that inherits from it may have another loss.
     has_token_loss: ClassVar[bool] = False
+    # Which rows of token prediction it trains in a mixture with rows whose objective names it: "none", "all", or those
+    # that a decoder reads causally, "causal": heads that read the tokens ahead would show them to a prefix.
+    rows_of_others: ClassVar[Literal["none", "causal", "all"]] = "none"
 
     @classmethod
     def make(cls, objective: Objective | Mixture, model: ModelConfig, setup: LearnerSetup) -> Self:
@@ -279,6 +282,7 @@ class TokenPredictionLearner(Learner):
     """
 
     has_token_loss = True
+    rows_of_others = "all"
 
     def init_params(self, key: Array) -> Params:
         return {"transformer": init_params(self.model, key)}

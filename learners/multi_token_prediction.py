@@ -47,6 +47,7 @@ class MultiTokenPredictionLearner(Learner):
     So the logits take the memory of one head, [B, T, V], or of [B, chunk_size, V] with `loss.chunk_size`.
     """
 
+    rows_of_others = "causal"
     objective: MultiTokenPrediction
 
     def check(self) -> None:

@@ -51,6 +51,7 @@ class NextLatentLearner(Learner):
     """
 
     has_token_loss = True
+    rows_of_others = "causal"
     objective: NextLatent
 
     def check(self) -> None:

@@ -124,8 +124,9 @@ class Denoising(Objective):
 
 
 def views_of(objective: Objective) -> tuple[View, View, int] | None:
-    """What `corrupt` does with noise: both views and view_tag. None for an objective with a `corrupt` of its own."""
-    if isinstance(objective, Denoising) and type(objective).corrupt is Denoising.corrupt:
+    """What `corrupt` does with noise: both views and view_tag. None for one with a `corrupt` or `show` of its own."""
+    own = [getattr(type(objective), name, None) for name in ("corrupt", "show")]
+    if isinstance(objective, Denoising) and own == [Denoising.corrupt, Denoising.show]:
         return objective.inputs_view, objective.targets_view, objective.view_tag
     return None
 

@@ -33,7 +33,8 @@ class Mixture:
     denoisers: name -> the fields of an objective, with its `weight`, its `mode` token ("" for none) and, where
         schedule is "linear", its `final_weight`. configs/ul2.py is an example. A denoiser that has `corpora`, names in
         data.sources, reads these corpora alone, as in configs/multitask.py. All scored tokens have the same weight in
-        the loss, times the `loss_weight` of a denoiser that has one.
+        the loss, times the `loss_weight` of a denoiser that has one. A `loss_weight` that is a field of the objective,
+        as in multi-token prediction, is the objective's.
     mix_by: what the weights are shares of: "example" (UL2's code, seqio's mixtures) or raw "token", counted in
         the corpus' windows.
     schedule: "constant", or "linear", which has begin_step and end_step. It is a field of the config alone, in which a
@@ -50,15 +51,16 @@ class Mixture:
     begin_step: MixtureStep = 0
     end_step: MixtureStep = 0
 
-    learner: ClassVar[str] = "token_prediction"
+    learner: ClassVar[str] = "token_prediction"  # of a mixture whose rows name no other (`learned_objective`)
 
     @property
     def architectures(self) -> frozenset[str]:
         """The architectures that every denoiser of non-zero weight supports."""
-        return frozenset.intersection(*(row.objective.architectures for row in self._drawn.values()))
+        return frozenset.intersection(*(row.objective.architectures for row in self.drawn.values()))
 
     @property
-    def _drawn(self) -> dict[str, TableRow]:
+    def drawn(self) -> dict[str, TableRow]:
+        """The rows of non-zero initial or final weight."""
         return {name: row for name, row in self.denoisers.items() if row.weight > 0 or row.final_weight > 0}
 
     def table(self, field: str) -> tuple[Denoiser, ...]:
@@ -79,10 +81,10 @@ class Mixture:
             if not any(getattr(row, name_of_weight) for row in self.denoisers.values()):
                 raise ConfigError(f"{table}: every {name_of_weight} is 0; give at least one denoiser a share")
         if not self.architectures:
-            supported = {name: " or ".join(sorted(row.objective.architectures)) for name, row in self._drawn.items()}
+            supported = {name: " or ".join(sorted(row.objective.architectures)) for name, row in self.drawn.items()}
             listed = "; ".join(f"{name}: {architectures}" for name, architectures in supported.items())
             raise ConfigError(f"{table} have no model.architecture in common: {listed}")
-        for name, row in self._drawn.items():
+        for name, row in self.drawn.items():
             if row.mode and (row.objective.in_place or row.objective.has_places):
                 how = "predicts in place" if row.objective.in_place else "reads a text in another order"
                 raise ConfigError(
@@ -94,5 +96,15 @@ class Mixture:
                 name, f"{table}.{name}", row.objective, row.weight, row.mode, row.final_weight, row.corpora,
                 schedule=row.schedule, loss_weight=row.loss_weight,
             )
-            for name, row in self._drawn.items()
+            for name, row in self.drawn.items()
         )  # fmt: skip
+
+
+def learned_objective(objective: Objective | Mixture) -> Objective | Mixture:
+    """Returns the objective that names the learner of a run and has its fields.
+
+    Of a mixture it is the first row's that names another learner than "token_prediction", which then trains all rows;
+    without one, the mixture itself.
+    """
+    rows = objective.drawn.values() if isinstance(objective, Mixture) else ()
+    return next((row.objective for row in rows if row.objective.learner != "token_prediction"), objective)

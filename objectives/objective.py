@@ -32,6 +32,8 @@ class InputsTargets(NamedTuple):
     # int32 [E, W], the decoder position at which each target is predicted, before a mode token shifts the inputs. None:
     # 0, 1, ... in an encoder-decoder, and in a decoder those after the inputs.
     positions: np.ndarray | None = None
+    # float32 [E, W], the loss weights of the targets, 0 or more; 0: the token is read, and is not scored. None: 1.
+    weights: np.ndarray | None = None
 
 
 class Masked(NamedTuple):

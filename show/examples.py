@@ -77,6 +77,17 @@ def stacks(batch: Batch) -> list[str]:
     return [stack for stack in ("encoder", "decoder") if f"{stack}_segment_ids" in batch]
 
 
+def _targets(batch: Batch) -> np.ndarray:
+    """bool [B, T]: what is predicted in a decoder's row: from the prefix's end, or the first scored target, on.
+
+    Targets may have no loss weight. The first of them, where nothing marks the prefix, is one of the inputs then.
+    """
+    segments, prefix = batch["decoder_segment_ids"], batch["decoder_bidirectional_mask"]
+    begins = batch["decoder_loss_weights"] > 0
+    begins[:, :-1] |= prefix[:, :-1] & ~prefix[:, 1:] & (segments[:, :-1] == segments[:, 1:])
+    return np.maximum.accumulate(begins * segments, axis=1) == segments
+
+
 def examples_of(chunk: Chunk, vocab: Vocab) -> Examples:
     """Returns the examples of a chunk. Example k of a row is segment k + 1 of each stack (contract/batch.py)."""
     windows, batch = chunk
@@ -112,8 +123,9 @@ def examples_of(chunk: Chunk, vocab: Vocab) -> Examples:
         place |= present["decoder"] & np.isin(source, source[hides])
         is_in_place = count("decoder", place) > 0
         batch = batch | {"decoder_shown_tokens": shown_tokens(batch, vocab)}
-        inputs = sequences("decoder", "shown_tokens", present["decoder"] & (place | ~scored["decoder"]))
-        targets = sequences("decoder", "target_tokens", place | scored["decoder"])
+        is_target = place | _targets(batch) & present["decoder"]
+        inputs = sequences("decoder", "shown_tokens", present["decoder"] & (place | ~is_target))
+        targets = sequences("decoder", "target_tokens", is_target)
     selected = np.zeros(targets.tokens.shape, bool)
     if stack in scored and is_in_place.any():
         weights = sequences(stack, "loss_weights", present[stack]).tokens[:, : selected.shape[1]]

@@ -186,12 +186,9 @@ def _sections(experiment: Experiment, batch: Batch, examples: Examples, e: int) 
             order = batch.get(f"{stack}_attention_order", np.zeros_like(batch[f"{stack}_segment_ids"]))[row, in_segment]
             count = len(targets) // 2 if (order < 0).any() else len(targets)  # a clean copy has no targets
             found.append(Section("targets", runs(targets[:count], scored[:count], tokenizer)))
-        else:  # decoder_only: inputs and targets alternate in one sequence
-            parts = np.split(np.arange(len(targets)), np.flatnonzero(np.diff(scored)) + 1)
-            if scored[:1].all():
-                found.append(Section("inputs", []))
-            for part in parts:
-                title = "targets" if scored[part].all() else "inputs"
+        else:  # decoder_only: the inputs, then the targets, in one sequence
+            end = examples.inputs.lengths[e]
+            for title, part in (("inputs", slice(end)), ("targets", slice(end, None))):
                 found.append(Section(title, runs(targets[part], scored[part], tokenizer)))
     return found
 

@@ -6,6 +6,7 @@ SMALL_OBJECTIVE = {
     "classification": {"classes": ("a", "b")},
     "electra": {"generator_size": 0.5},
     "fim": {"min_document_length": 8},
+    "multi_token_prediction:deepseek_v3": {"denoisers": {"fim": {"min_document_length": 8}}},
     "masked_diffusion:padded_response": {"padded_length": 16},
 }
 SMALL_MODEL = {"num_layers": 2, "d_model": 32, "num_heads": 2, "num_kv_heads": 2, "head_dim": 16, "d_ff": 48}

@@ -14,10 +14,14 @@ import pytest
 
 import objectives
 from configs import mlm, span_corruption
+from configs.base import mixture
 from configs.sizes import DIAL
+from contract.batch import check_batch
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
+from objectives import SpanCorruption
 from objectives.algebra.noise import valid_positions
+from show.examples import Chunk, examples_of
 from tests import test_table
 from tests.table import presets_of, small_config
 
@@ -46,6 +50,58 @@ def toy():
 
 def test_the_guide_prints_an_objective_and_a_config_of_each_kind():
     assert list(FILES) == [f"{room}/{name}.py" for name in TOYS for room in ("objectives", "configs")]
+
+
+@pytest.fixture
+def unscored_sentinels(monkeypatch):
+    """The guide's span corruption that does not score its sentinels, in the table of objectives."""
+    [source] = re.findall(r"```python\n(class UnscoredSentinels.*?)```", GUIDE, re.DOTALL)
+    exec(source, names := {"SpanCorruption": SpanCorruption, "np": np})
+    monkeypatch.setitem(objectives.OBJECTIVES, "unscored", names["UnscoredSentinels"])
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
+def test_the_guides_targets_with_weights_score_all_but_the_sentinels(unscored_sentinels, architecture):
+    """In packed rows, beside rows of the same views that score them and, in a decoder, rows that predict in place."""
+    spans = small_config("span_corruption", architecture)["objective"] | {"weight": 1.0}
+    rows = {"own": spans | {"name": "unscored", "mode": ""}, "plain": spans | {"mode": ""}}
+    tables = [rows]
+    if architecture == "decoder_only":
+        tables.append(rows | {"mntp": small_config("hybrid", architecture)["objective"]["denoisers"]["mntp"]})
+    for table in tables:
+        fields = dict(data__documents="join", data__examples_per_row=2, objective=mixture(table))
+        experiment = make_experiment(small_config("clm", architecture, **fields))
+        batch = experiment.collate(test_table.random_windows(experiment, 6, same_keys=False), 6)
+        check_batch(batch, architecture)
+        vocab, weights = experiment.vocab, batch["decoder_loss_weights"]
+        is_sentinel = np.isin(batch["decoder_target_tokens"], vocab.sentinels)
+        scored = [is_sentinel & (weights > 0) & (batch["example_source"] == k) for k in range(2)]
+        assert not scored[0].any() and scored[1].any()
+        ends = (batch["decoder_target_tokens"] == vocab.eos) & (weights == 1)
+        assert [(ends & (batch["example_source"] == k)).sum() for k in range(2)] == [6 // len(table) * 2] * 2
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
+def test_train_show_tells_targets_without_weight_from_inputs(unscored_sentinels, architecture):
+    fields = small_config("span_corruption", architecture, data__examples_per_row=2)
+    shown = []
+    for name in ("span_corruption", "unscored"):
+        experiment = make_experiment(fields | {"objective": fields["objective"] | {"name": name}})
+        windows = test_table.random_windows(experiment, 4, same_keys=False)
+        shown.append(examples_of(Chunk(windows, experiment.collate(windows, 4)), experiment.vocab))
+    for field in ("inputs", "targets"):
+        for expected, found in zip(*(getattr(one, field) for one in shown), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
+def test_the_guides_targets_with_weights_pass_the_tests_of_every_objective(unscored_sentinels, architecture):
+    fields = small_config("span_corruption", architecture)
+    experiment = make_experiment(fields | {"objective": fields["objective"] | {"name": "unscored"}})
+    test_table.assert_no_prediction_depends_on_its_token(experiment)
+    [denoiser] = experiment.denoisers
+    for test in OF_EVERY_OBJECTIVE:
+        test(objective=denoiser.objective)
 
 
 OF_EVERY_OBJECTIVE = [

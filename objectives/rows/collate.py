@@ -11,6 +11,7 @@ from contract import rng
 from contract.batch import Batch
 from contract.vocab import Vocab
 from contract.windows import BatchSpec, Windows
+from objectives.algebra.noise import valid_positions
 from objectives.algebra.sequences import Sequences, prepend
 from objectives.denoising import Denoising, corrupt_together, views_of
 from objectives.objective import Denoiser, InputsTargets, Masked, Objective, RowShape
@@ -54,22 +55,25 @@ class Collator:
         Windows without row_steps have the final objective of a schedule, and the attention of the first batch.
         """
         batch = self.place(self.examples(windows), windows, num_rows)
-        if self.annealing_steps or self.denoisers[0].schedule:
+        if self.annealing_steps or any(denoiser.schedule for denoiser in self.denoisers):
             batch |= self._of_steps(windows.row_steps, num_rows)
         return batch
 
     def _of_steps(self, steps: np.ndarray | None, num_rows: int) -> Batch:
         """The batch's fields that depend on the training batches `steps`, int64 [B], of its rows alone; None: of none.
 
-        The schedule is that of a single objective: a mixture's rows have no learner of their own.
+        The weight of what the learner adds has one schedule, in all rows of a mixture that name the learner.
         """
         fields = _future_edges(steps, num_rows, self.annealing_steps, self.seed) if self.annealing_steps else {}
-        schedule = self.denoisers[0].schedule
-        if schedule is None or (name := schedule.final.scheduled_weight) not in schedule.fields:
+        schedules = [denoiser.schedule for denoiser in self.denoisers if denoiser.schedule]
+        schedule = next((one for one in schedules if one.final.scheduled_weight in one.fields), None)
+        if schedule is None:
             return fields
         of_rows = np.full(num_rows, schedule.end_step) if steps is None else steps
         distinct, place = np.unique(of_rows, return_inverse=True)
-        weights = np.array([getattr(schedule.at(step), name) for step in distinct.tolist()], np.float32)
+        weights = np.array(
+            [getattr(schedule.at(step), schedule.final.scheduled_weight) for step in distinct.tolist()], np.float32
+        )
         return fields | {"further_loss_weight": weights[place]}
 
     def place(self, examples: Examples, windows: Windows, num_rows: int) -> Batch:
@@ -111,8 +115,8 @@ class Collator:
         kinds, examples = {type(part) for part in parts}, cast(list[Examples], parts)
         if kinds == {InputsTargets} and (not in_all or all(objective.has_places for objective in objectives)):
             of_targets = cast(list[InputsTargets], parts)
-            if any(part.positions is not None for part in of_targets):
-                of_targets = layout.with_positions(of_targets, self.row_shape.architecture)
+            if any(part.positions is not None or part.weights is not None for part in of_targets):
+                of_targets = layout.with_optional(of_targets, self.row_shape.architecture)
             return _interleave(of_targets, chosen)
         if InputsTargets in kinds or "has_places" in flags:
             examples = [layout.decoder_examples(part, self.bidirectional_inputs, self.vocab) for part in parts]
@@ -251,9 +255,9 @@ def check_lengths(objective: Objective, examples: InputsTargets | Masked, length
     if isinstance(examples, Masked):
         made = {"inputs": inputs, "scored positions": examples.selected.sum(axis=1)}
     else:
-        targets = examples.targets.lengths
+        targets, weights = examples.targets.lengths, examples.weights
         made = {"inputs": inputs, "targets": targets, "inputs and targets": inputs + targets}
-        made["scored positions"] = targets
+        made["scored positions"] = targets if weights is None else _num_scored(weights, targets)
     lengths = lengths[chosen]
     declared = _declared_lengths(objective, 1 << int(lengths.max()).bit_length())
     for name, counts in made.items():
@@ -265,6 +269,11 @@ def check_lengths(objective: Objective, examples: InputsTargets | Masked, length
                 f"{type(objective).__name__}.corrupt makes {counts[e]} {name} of a window of {lengths[e]} tokens, and "
                 f"{member} returns {most[e]}: define {member}"
             )
+
+
+def _num_scored(weights: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """int [E]: the targets with a weight, float32 [E, W], of which lengths[e] are of example e."""
+    return ((weights > 0) & valid_positions(lengths, weights.shape[1])).sum(axis=1)
 
 
 @functools.lru_cache(maxsize=256)

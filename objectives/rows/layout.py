@@ -175,7 +175,7 @@ def encoder_decoder(
 
     Raises ValueError where the examples of a row are longer than the row.
     """
-    inputs, targets, labels, places, positions = examples
+    inputs, targets, labels, places, positions, given = examples
     assert places is None, "only a decoder-only model reads a text in another order"
     inputs = _never_empty(inputs, vocab.eos) if labels is None else append(inputs, vocab.eos)
     encoder = _Runs(row_ids, inputs.lengths[:, None], num_rows, shape.inputs_length)
@@ -183,7 +183,7 @@ def encoder_decoder(
     return {
         **_encoder_fields(encoder, inputs, vocab),
         **_decoder_fields(decoder, decoder.fill(targets.tokens, vocab.pad), denoiser_ids, vocab),
-        "decoder_loss_weights": decoder.spread(1, np.float32),
+        "decoder_loss_weights": decoder.spread(1, np.float32) if given is None else decoder.fill(given, 0, np.float32),
         **({} if labels is None else {"sentence_labels": _by_row(labels, row_ids, num_rows)}),
         **({} if positions is None else {"decoder_positions": decoder.fill(positions, 0)}),
     }
@@ -220,7 +220,7 @@ def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: boo
         prefix = lengths if examples.causal is None else np.where(examples.causal, 0, lengths)
         optional = {name: getattr(examples, name) for name in _OF_EITHER}
         return DecoderExamples(examples.inputs, examples.targets, weights, shifted, prefix, **optional)
-    inputs, targets, labels, places, positions = examples
+    inputs, targets, labels, places, positions, given = examples
     lengths = inputs.lengths + targets.lengths
     filled = valid_positions(lengths, int(lengths.max(initial=0)))
     is_target = filled & ~valid_positions(inputs.lengths, filled.shape[1])
@@ -228,7 +228,10 @@ def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: boo
     tokens = _fill(*targets, at=is_target, into=tokens)
     prefix = (inputs.lengths + (inputs.lengths > 0)) * bidirectional_inputs
     read, every = Sequences(tokens, lengths), np.ones(len(lengths), bool)
-    in_order = DecoderExamples(read, tokens, is_target.astype(np.float32), every, prefix, labels)
+    weights = is_target.astype(np.float32)
+    if given is not None:
+        weights = _fill(given, targets.lengths, at=is_target, into=weights)
+    in_order = DecoderExamples(read, tokens, weights, every, prefix, labels)
     if places is not None:
         positions = np.pad(places + 1, ((0, 0), (1, 0)))[:, :-1]  # of the token before each, which is read there
         return in_order._replace(positions=positions, target_positions=places)
@@ -238,17 +241,20 @@ def decoder_examples(examples: InputsTargets | Masked, bidirectional_inputs: boo
     return in_order._replace(positions=positions)
 
 
-def with_positions(parts: Sequence[InputsTargets], architecture: Architecture) -> list[InputsTargets]:
-    """Returns the parts of one batch, of which some have positions of their targets, with positions in all parts.
+def with_optional(parts: Sequence[InputsTargets], architecture: Architecture) -> list[InputsTargets]:
+    """Returns the parts of one batch with positions, and weights, of the targets in all parts if some have them.
 
     architecture: "encoder_decoder" or "decoder_only": whether the positions without any are those after the inputs.
     """
-    positions = []
-    for inputs, targets, _, _, given in parts:
-        first = inputs.lengths * (architecture == "decoder_only")
-        after = (first[:, None] + np.arange(targets.tokens.shape[1])).astype(np.int32)
-        positions.append(after if given is None else given)
-    return [part._replace(positions=of_part) for part, of_part in zip(parts, positions, strict=True)]
+    with_all = []
+    for part in parts:
+        shape, first = part.targets.tokens.shape, part.inputs.lengths[:, None] * (architecture == "decoder_only")
+        if part.positions is None and any(other.positions is not None for other in parts):
+            part = part._replace(positions=(first + np.arange(shape[1])).astype(np.int32))
+        if part.weights is None and any(other.weights is not None for other in parts):
+            part = part._replace(weights=np.ones(shape, np.float32))
+        with_all.append(part)
+    return with_all
 
 
 def _read_fields(runs: _Runs, read: np.ndarray, examples: DecoderExamples | Masked, stack: str, vocab: Vocab) -> Batch:
@@ -319,7 +325,8 @@ def decoder_only(
     `encoder_decoder`.
     """
     if isinstance(examples, Masked) or (
-        isinstance(examples, InputsTargets) and (examples.places is not None or examples.positions is not None)
+        isinstance(examples, InputsTargets)
+        and any(field is not None for field in (examples.places, examples.positions, examples.weights))
     ):
         examples = decoder_examples(examples, bidirectional_inputs, vocab)
     if isinstance(examples, DecoderExamples):

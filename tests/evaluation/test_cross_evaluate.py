@@ -24,6 +24,7 @@ RUNS = {  # name -> objective, architecture and config fields
     "ul2": ("ul2", "decoder_only", {"seed": 3}),
     "seq2seq": ("ul2", "encoder_decoder", {}),
     "mtp": ("multi_token_prediction", "decoder_only", {}),
+    "mtp_and_fim": ("multi_token_prediction:deepseek_v3", "decoder_only", {}),
     "mlm": ("mlm", "encoder_only", {"model__positions": "learned"}),
     "electra": ("electra", "encoder_only", {}),
     "simcse": ("simcse", "encoder_only", {"model__dropout_rate": 0.1, "objective__mlm_weight": 0.0}),
@@ -94,6 +95,17 @@ def test_the_next_token_loss_of_multi_token_prediction_is_that_of_clm(score):
     found, _ = score("mtp", small("clm,decoder_only"))
     assert found["loss"] == pytest.approx(own["loss"], rel=1e-5) and found["accuracy"] == own["accuracy"]
     assert found["bits_per_byte"] > 0 and "loss/future_2" in own and "loss/future_2" not in found
+
+
+def test_a_mixture_with_a_further_head_is_scored_as_each_of_its_parts(score):
+    """Its own numbers, those of its model alone, and those of its model and head on plain text."""
+    own, _ = score("mtp_and_fim")
+    found, _ = score("mtp_and_fim", small("multi_token_prediction:deepseek_v3,decoder_only"))
+    assert_same_metrics(found, own)
+    assert {"loss/fim", "loss/mtp", "loss/future_2"} <= own.keys() and "bits_per_byte" not in own
+    clm, _ = score("mtp_and_fim", small("clm,decoder_only"))
+    mtp, _ = score("mtp_and_fim", small("multi_token_prediction:sequential,decoder_only"))
+    assert clm["loss"] == pytest.approx(mtp["loss"], rel=1e-5) and "loss/future_2" in mtp and "bits_per_byte" in clm
 
 
 def test_ul2_is_scored_as_a_causal_language_model_and_back(score, workdirs, corpus):

@@ -95,7 +95,7 @@ def test_only_a_decoder_reads_another_order():
 def test_each_token_is_once_at_its_place_and_the_share_is_predicted(lengths, seed, share):
     objective, lengths = dataclasses.replace(SHUFFLED, predicted_share=share), np.array(lengths)
     tokens = (3 + np.arange(12) + 20 * np.arange(len(lengths))[:, None]).astype(np.int32)
-    inputs, targets, _, places, _ = objective.corrupt(tokens, lengths, random_keys(len(lengths), seed), VOCAB)
+    inputs, targets, _, places, *_ = objective.corrupt(tokens, lengths, random_keys(len(lengths), seed), VOCAB)
     for e, n in enumerate(lengths):
         read = [*inputs.tokens[e, : inputs.lengths[e]], *targets.tokens[e, : targets.lengths[e]]]
         assert sorted(places[e, :n]) == list(range(n)) and read == tokens[e, places[e, :n]].tolist()

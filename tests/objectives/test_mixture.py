@@ -8,7 +8,7 @@ from contract.errors import ConfigError
 from contract.windows import Ramp, Windows
 from data.windows.batches import loader
 from experiment.experiment import make_experiment
-from objectives import CLM, OBJECTIVES, Mixture, PrefixLM, denoisers_of
+from objectives import CLM, Mixture, PrefixLM, denoisers_of
 from objectives.mixture import TableRow
 from objectives.objective import RowShape
 from tests.data.corpus import all_documents, store_of
@@ -98,12 +98,13 @@ def test_invalid_tables_raise_one_line(case):
     assert len(str(error.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, objective in OBJECTIVES.items() if objective.learner != "token_prediction"]
-)
-def test_objectives_with_another_learner_cannot_be_rows(name):
-    with pytest.raises(ConfigError, match=rf"denoisers.a.name='{name}' is not trained by token prediction alone"):
-        make_experiment(config_of({"a": {"name": name, "mode": "", "weight": 1.0}}))
+@pytest.mark.parametrize("name", ["classification", "electra", "nsp", "simcse", "sop"])
+def test_objectives_whose_learner_trains_no_rows_of_others_cannot_be_rows(name):
+    row = small_config(name, "encoder_only")["objective"] | {"mode": "", "weight": 1.0}
+    with pytest.raises(
+        ConfigError, match=r"denoisers.a \(\w+\) cannot be a row of a mixture: its learner '\w+' trains "
+    ):
+        make_experiment(config_of({"a": row}, "encoder_only"))
 
 
 def test_rows_of_weight_0_are_omitted():

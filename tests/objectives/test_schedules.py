@@ -215,9 +215,12 @@ def test_the_weight_of_what_a_learner_adds_to_its_loss_is_that_of_the_step(name,
 
 
 def test_the_weights_of_deepseek_v3():
-    """0.3 for 10 of 14.8 trillion tokens."""
+    """0.3 for 10 of 14.8 trillion tokens. A tenth of the text has the middle last, in PSM format."""
     config = multi_token_prediction.get_config("7b,deepseek_v3").to_dict()
-    final, schedule = make_scheduled(config["objective"], steps=14_800)
+    rows = make_scheduled(config["objective"], steps=14_800)[0].denoisers
+    assert {name: row.weight for name, row in rows.items()} == {"fim": 0.1, "mtp": 0.9}
+    assert (rows["fim"].objective.fim_rate, rows["fim"].objective.spm_rate) == (1.0, 0.0)
+    final, schedule = rows["mtp"].objective, rows["mtp"].schedule
     assert [schedule.at(step).loss_weight for step in (0, 9_999, 10_000, 14_799)] == [0.3, 0.3, 0.1, 0.1]
     assert (final.loss_weight, final.num_future_tokens, final.heads) == (0.1, 2, "sequential")
 

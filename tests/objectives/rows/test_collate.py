@@ -99,6 +99,7 @@ class Overlong(type(PREFIX_LM)):
     """Prefix LM with two more tokens than it declares in the inputs, the targets, or both."""
 
     grows: tuple[str, ...] = ()
+    period = 1  # of the targets with a weight
     prompting = PREFIX_LM.__class__.prompting
     hidden_mask = PREFIX_LM.__class__.hidden_mask
     restore = PREFIX_LM.__class__.restore
@@ -109,7 +110,10 @@ class Overlong(type(PREFIX_LM)):
 
     def corrupt(self, tokens, lengths, keys, vocab, **columns):
         examples: InputsTargets = super().corrupt(tokens, lengths, keys, vocab, **columns)
-        return examples._replace(**{name: longer(getattr(examples, name)) for name in self.grows})
+        weights = np.zeros(examples.targets.tokens.shape, np.float32)
+        weights[:, :: self.period] = 0.5
+        longer_parts = {name: longer(getattr(examples, name)) for name in self.grows}
+        return examples._replace(**longer_parts or {"weights": weights})
 
 
 class InputsGrow(Overlong):
@@ -125,11 +129,21 @@ class ScoresLess(Overlong):
         return np.zeros_like(raw)
 
 
+class ScoresHalf(Overlong):
+    """Every second target has the weight 0."""
+
+    period = 2
+
+    def most_scored(self, raw):
+        return np.full_like(raw, 2)
+
+
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
         (InputsGrow, "makes 6 inputs of a window of 6 tokens, and output_lengths returns 4: define output_"),
         (TargetsGrow, "makes 6 targets of a window of 6 tokens, and output_lengths returns 4: define output_"),
+        (ScoresHalf, "makes 3 scored positions of a window of 10 tokens, and most_scored returns 2: define most_s"),
         (ScoresLess, "makes 6 scored positions of a window of 10 tokens, and most_scored returns 0: define most_s"),
     ],
 )

@@ -39,6 +39,24 @@ def test_a_packed_decoder_only_row_is_the_example_of_the_batch_contract():
     assert not causal["decoder_bidirectional_mask"].any()
 
 
+@pytest.mark.parametrize("architecture", ["decoder_only", "encoder_decoder"])
+def test_targets_with_weights_are_read_as_before_and_scored_by_weight(architecture):
+    """Two examples in a row: 5 6 -> 7 8 1, of which 7 is not scored and 8 counts half, and 9 -> 4 1, without the 1."""
+    place, where = getattr(layout, architecture), (np.zeros(2, int), np.arange(2, dtype=np.int32), 1)
+    examples = InputsTargets(sequences([[5, 6], [9]]), sequences([[7, 8, 1], [4, 1]]))
+    shape = RowShape(architecture, 10, 6, 2)
+    weighted = examples._replace(weights=np.asarray([[0, 0.5, 1], [1, 0, 99]], np.float32))  # 99 is after the end
+    expected, found = (place(of, *where, shape, vocab()) for of in (examples, weighted))
+    check_batch(found, architecture)
+    rows = {"decoder_only": [0, 0, 0, 0.5, 1, 0, 1, 0, 0, 0], "encoder_decoder": [0, 0.5, 1, 1, 0, 0]}
+    targets = {"decoder_only": [5, 6, 7, 8, 1, 9, 4, 1, 0, 0], "encoder_decoder": [7, 8, 1, 4, 1, 0]}
+    assert found["decoder_loss_weights"].tolist() == [rows[architecture]]
+    assert found["decoder_target_tokens"].tolist() == [targets[architecture]]
+    assert found.pop("decoder_loss_weights").dtype == expected.pop("decoder_loss_weights").dtype
+    for name in expected.keys() | (found.keys() - {"decoder_positions"}):
+        np.testing.assert_array_equal(found[name], expected[name], name)
+
+
 def test_an_encoder_without_inputs_reads_eos():
     shape = RowShape("encoder_decoder", 4, 6, 1)
     batch = lay_out("encoder_decoder", [[], []], [[5, 6, 1], [7]], [0, 0], 1, shape)
