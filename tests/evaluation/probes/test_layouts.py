@@ -128,6 +128,7 @@ def test_hidden_tokens_are_laid_out_as_in_training(config, monkeypatch):
 FITS = {  # config -> the probes that fit, where it differs from its objective's rule
     "clm": "continuation exact_match minimal_pairs",
     "multi_token_prediction": "continuation exact_match minimal_pairs",
+    "multi_token_prediction:deepseek_v3": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "future_summary": "continuation exact_match minimal_pairs",
     "next_latent": "continuation exact_match minimal_pairs",
     "masked_inputs": "continuation exact_match minimal_pairs",
