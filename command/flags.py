@@ -197,8 +197,11 @@ def config_fields(flag_values: flags.FlagValues) -> dict[str, Any]:
     same = flag_values["same_model"].value if "same_model" in flag_values else None
     if same is None:
         return config.to_dict()
-    fields = same_model_fields(same, f"--same_model={same}") | config_overrides(flag_values)
-    return resolve(config_name(flag_values), fields, f"--same_model={same}")
+    try:
+        taken = same_model_fields(same, "")
+    except ConfigError as error:
+        raise ConfigError(str(error).removeprefix(": ").replace("--config", "--same_model")) from None
+    return resolve(config_name(flag_values), taken | config_overrides(flag_values), f"--same_model={same}")
 
 
 def config_overrides(flag_values: flags.FlagValues) -> dict[str, Any]:

@@ -238,8 +238,8 @@ def _check_learner(mixture: Mixture, table: str) -> None:
         if objective.learner == "token_prediction":
             if trained == "causal" and (objective.has_inputs or objective.in_place or objective.has_places):
                 raise ConfigError(
-                    f"{table}.{name} ({type(objective).__name__}) is not read from left to right, and the learner "
-                    f"{learned.learner!r} of {table}.{first} trains no other rows: remove it, or set its weights to 0"
+                    f"{table}.{name} ({type(objective).__name__}) has inputs, masks or another order, and the learner "
+                    f"{learned.learner!r} of {table}.{first} trains rows without: remove it, or set its weights to 0"
                 )
             continue
         theirs, ours = _read_by_learner(mixture.drawn[first]), _read_by_learner(row)

@@ -1,5 +1,8 @@
 """Learners: what is trained on a batch. LEARNERS maps the name that an objective gives its learner to the class."""
 
+import re
+
+from contract.errors import ConfigError
 from learners.classification import ClassificationLearner
 from learners.contrastive import ContrastiveLearner
 from learners.electra import ElectraLearner
@@ -29,10 +32,21 @@ def make_learner(objective: Objective | Mixture, model: ModelConfig, setup: Lear
 
     Raises ConfigError for fields that cannot work together, and ValueError for a name that is not in LEARNERS.
     """
-    objective = learned_objective(objective)
-    if objective.learner not in LEARNERS:
+    learned = learned_objective(objective)
+    if learned.learner not in LEARNERS:
         raise ValueError(
-            f"{type(objective).__name__}.learner={objective.learner!r} must be one of "
+            f"{type(learned).__name__}.learner={learned.learner!r} must be one of "
             f"{', '.join(map(repr, LEARNERS))}, the keys of learners.LEARNERS"
         )
-    return LEARNERS[objective.learner].make(objective, model, setup)
+    try:
+        return LEARNERS[learned.learner].make(learned, model, setup)
+    except ConfigError as error:
+        raise _of_row(error, objective, learned) from None
+
+
+def _of_row(error: ConfigError, objective: Objective | Mixture, learned: Objective | Mixture) -> ConfigError:
+    """Returns an error of a learner, which names the fields of the row of a mixture that it is of."""
+    if not isinstance(objective, Mixture) or learned is objective:
+        return error
+    row = next(name for name, row in objective.drawn.items() if row.objective is learned)
+    return ConfigError(re.sub(r"(?<![\w.])objective\.(?=\w)", f"objective.denoisers.{row}.", str(error)))

@@ -106,7 +106,8 @@ class Learner(abc.ABC):
     # class declares it for itself: one that inherits from it may have another loss.
     has_token_loss: ClassVar[bool] = False
     # Which rows of token prediction it trains in a mixture with rows whose objective names it: "none", "all", or those
-    # that a decoder reads causally, "causal": heads that read the tokens ahead would show them to a prefix.
+    # without inputs that are read from left to right, "causal": heads that read the tokens ahead would show them to a
+    # prefix.
     rows_of_others: ClassVar[Literal["none", "causal", "all"]] = "none"
 
     @classmethod

@@ -124,7 +124,8 @@ def denoiser_facts(experiment: Experiment, factors: Sequence[float] = ()) -> lis
 def _change_of(denoiser: Denoiser) -> str:
     schedule, names = denoiser.schedule, " and ".join(denoiser.schedule.fields)
     if isinstance(schedule, Phases):
-        change = f"change of {names} at once, at the steps {', '.join(f'{step:,}' for step in schedule.begins)}"
+        at = "step" if len(schedule.begins) == 1 else "steps"
+        change = f"change of {names} at once, at the {at} {', '.join(f'{step:,}' for step in schedule.begins)}"
     else:
         change = f"linear change of {names} between steps {schedule.begin_step:,} and {schedule.end_step:,}"
     return f"{denoiser.name}: {change}; held-out examples have the final values"

@@ -30,7 +30,9 @@ from workdir.run_config import PER_PROCESS, flatten
 _FLAGS = flags.FlagValues()
 define_config(_FLAGS)
 define_same_model(_FLAGS)
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run. Default: runs/<config>[-preset].", _FLAGS)
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Folder of the run. Default: runs/<config>[-preset][-<same_model>].", _FLAGS
+)
 _COORDINATOR = flags.DEFINE_string(
     "coordinator_address", None, "host:port of process 0, for a run of several processes.", _FLAGS
 )
@@ -80,8 +82,9 @@ def main() -> None:
 
 
 def _default_workdir() -> str:
-    path, _, preset = config_name(_FLAGS).partition(":")
-    return str(pathlib.Path("runs", "-".join(filter(None, [pathlib.Path(path).stem, preset]))))
+    names = [name.partition(":") for name in (config_name(_FLAGS), _FLAGS["same_model"].value or "")]
+    parts = [part for path, _, preset in names for part in (pathlib.Path(path).stem, preset) if part]
+    return str(pathlib.Path("runs", "-".join(parts)))
 
 
 if __name__ == "__main__":

@@ -87,9 +87,15 @@ def summary_lines(run: CompiledRun, workdir: str) -> dict[str, str]:
 
 
 def _describe_steps(run: CompiledRun) -> str:
-    """Returns the number of steps, and how often they read the text, from the windows of the first steps."""
+    """Returns the number of steps, and how often they read the text, from the windows of some of the steps.
+
+    These are the first ones, since another epoch has another order of the documents, whose computation takes seconds
+    for millions of documents; where the shares of denoisers change, they are from the whole run.
+    """
     dataset, steps = run.train_dataset, run.experiment.train.steps
-    tokens = dataset.count_windows(0, _COUNTED_BATCHES).raw_tokens * (steps / _COUNTED_BATCHES)
+    last = steps - 1 if any(dataset.ramps) else _COUNTED_BATCHES - 1
+    counted = np.linspace(0, last, _COUNTED_BATCHES).astype(int).tolist()
+    tokens = sum(dataset.count_windows(n, 1).raw_tokens for n in counted) * (steps / _COUNTED_BATCHES)
     corpora = run.experiment.tasks_of_corpora or {"the training text": range(len(tokens))}
     epochs = {name: sum(tokens[k] / dataset.epoch_tokens[k] for k in tasks) for name, tasks in corpora.items()}
     read = ", ".join(f"{number:.3g} epochs of {name}" for name, number in epochs.items())

@@ -257,7 +257,7 @@ def check_lengths(objective: Objective, examples: InputsTargets | Masked, length
     else:
         targets, weights = examples.targets.lengths, examples.weights
         made = {"inputs": inputs, "targets": targets, "inputs and targets": inputs + targets}
-        made["scored positions"] = targets if weights is None else _num_scored(weights, targets)
+        made["scored positions"] = targets if weights is None else _num_scored(objective, weights, targets)
     lengths = lengths[chosen]
     declared = _declared_lengths(objective, 1 << int(lengths.max()).bit_length())
     for name, counts in made.items():
@@ -271,9 +271,20 @@ def check_lengths(objective: Objective, examples: InputsTargets | Masked, length
             )
 
 
-def _num_scored(weights: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """int [E]: the targets with a weight, float32 [E, W], of which lengths[e] are of example e."""
-    return ((weights > 0) & valid_positions(lengths, weights.shape[1])).sum(axis=1)
+def _num_scored(objective: Objective, weights: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """int [E]: the targets with a weight, float32 [E, W], of which lengths[e] are of example e.
+
+    Raises TypeError for weights below 0, and for others than 1 where bits per byte would be computed from them.
+    """
+    valid = valid_positions(lengths, weights.shape[1])
+    if (weights[valid] < 0).any():
+        raise TypeError(f"{type(objective).__name__}.corrupt returns weights below 0: 0 is a target that is not scored")
+    if objective.byte_metric and (weights[valid] != 1).any():
+        raise TypeError(
+            f"{type(objective).__name__}.byte_metric={objective.byte_metric!r}, and its targets have weights other "
+            "than 1, so its loss is not that of a text: define byte_metric = ''"
+        )
+    return ((weights > 0) & valid).sum(axis=1)
 
 
 @functools.lru_cache(maxsize=256)

@@ -120,12 +120,16 @@ INVALID = {
     ),
     "a prefix under a head that reads ahead": (
         lambda: v3(s=PREFIX_LM),
-        r"denoisers.s \(PrefixLM\) is not read from left to right, and the learner 'multi_token_prediction' of "
-        "objective.denoisers.mtp trains no other rows: remove it",
+        r"denoisers.s \(PrefixLM\) has inputs, masks or another order, and the learner 'multi_token_prediction' of "
+        "objective.denoisers.mtp trains rows without: remove it",
+    ),
+    "a field that the learner refuses, which is named by its row": (
+        lambda: v3(mtp=mtp(num_future_tokens=65)),
+        r"^objective.denoisers.mtp.num_future_tokens=65 must be at most",
     ),
     "masks under a head that reads ahead": (
         lambda: v3(m=CLM | small_config("masked_inputs", "decoder_only")["objective"]),
-        r"objective.denoisers.m \(MaskedInputs\) is not read from left to right",
+        r"objective.denoisers.m \(MaskedInputs\) has inputs, masks or another order",
     ),
 }
 

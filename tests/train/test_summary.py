@@ -17,10 +17,12 @@ TEXT = "the words of a file of text, which is long enough for a few windows of a
 def printed(tmp_path, capsys):
     """What a run on files of text prints, on one line. sizes: of each file, in texts."""
 
-    def summary_of(sizes, **overrides) -> str:
+    def summary_of(sizes, config="clm", steps=2, objective=(), **overrides) -> str:
         for k, size in enumerate(sizes):
             (tmp_path / f"{k}.txt").write_text("".join(f"{k} {line}: {TEXT}\n" for line in range(size)))
-        fields = small_config("clm", "decoder_only", data__source="text", data__path=f"{tmp_path}/*.txt")
+        fields = small_config(config, "decoder_only", data__source="text", data__path=f"{tmp_path}/*.txt")
+        fields["train"]["steps"] = steps
+        fields["objective"] |= dict(objective)
         fields["data"] |= {"cache_dir": str(tmp_path / "cache"), **overrides}
         print_summary(make_run(make_experiment(fields), show_progress=False), Display(1, 0), str(tmp_path))
         found = capsys.readouterr()
@@ -39,3 +41,10 @@ def test_the_summary_says_how_often_a_run_reads_its_text(printed, tmp_path):
     found = re.search(r"steps 2: about (\d+) raw tokens, ([\d.]+) epochs of the training text", printed([40, 40]))
     tokens = (tmp_path / "0.txt").stat().st_size + 1  # of both files: "0" or "1" is before each line
     assert found and int(found[1]) <= 2 * 8 * 40 and float(found[2]) == pytest.approx(int(found[1]) / tokens, rel=0.01)
+
+
+def test_the_epochs_of_a_mixture_are_those_of_its_whole_run(printed):
+    """The windows of CLM have 40 tokens, and those of UL2R, which the second half of the steps reads, 34 on average."""
+    text = printed([400, 400], "ul2r:clm_then_ul2r", 64, {"begin_step": 32, "end_step": 32})
+    found = re.search(r"steps 64: about ([\d,]+) raw tokens", text)
+    assert found and int(found[1].replace(",", "")) == pytest.approx(32 * 8 * (40 + 33.6), rel=0.02)

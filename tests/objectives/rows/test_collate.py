@@ -1,5 +1,6 @@
 """Collate: denoisers that share a call make the examples that each of them makes alone."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -11,7 +12,7 @@ from objectives import Denoiser, SpanCorruption, denoisers_of
 from objectives.algebra.sequences import Sequences
 from objectives.denoising import corrupt_together
 from objectives.objective import InputsTargets, Objective, OutputLengths, RowShape
-from objectives.rows.collate import Collator
+from objectives.rows.collate import Collator, check_lengths
 from tests.objectives.helpers import collator as one_collator
 from tests.objectives.helpers import make_collator, random_windows, sequence, vocab
 from tests.table import CASES, objective_of, small_config, small_experiment
@@ -199,3 +200,21 @@ def test_the_denominators_of_a_loss_have_its_weight_too():
     np.testing.assert_array_equal(batch["encoder_loss_denominators"], np.where(batch["example_source"], 3.0, 1.0))
     assert len(np.unique(batch["example_source"])) == 2
     assert all(row.loss_weight == 1.0 for row in experiment.heldout_collate.denoisers)
+
+
+@pytest.mark.parametrize(
+    ("weight", "byte_metric", "message"),
+    [
+        (-1.0, "", "Overlong.corrupt returns weights below 0"),
+        (0.5, "bits_per_byte", "Overlong.byte_metric='bits_per_byte', and its targets have weights other than 1"),
+        (1.0, "bits_per_byte", ""),
+        (0.5, "", ""),
+    ],
+)
+def test_weights_of_targets_that_no_loss_of_a_text_has(weight, byte_metric, message, monkeypatch):
+    monkeypatch.setattr(Overlong, "byte_metric", byte_metric)
+    lengths = np.array([6, 6])
+    examples = PREFIX_LM.corrupt(np.full((2, 6), 9, np.int32), lengths, np.arange(2, dtype=np.uint64), vocab())
+    weighted = examples._replace(weights=np.full(examples.targets.tokens.shape, weight, np.float32))
+    with pytest.raises(TypeError, match=message) if message else contextlib.nullcontext():
+        check_lengths(Overlong(**vars(PREFIX_LM)), weighted, lengths, slice(None))
