@@ -53,6 +53,10 @@ _SAME_MODEL = re.compile(
     r"(model|optimizer|loss)\..*|precision|train\.(batch_size|ema_decay)"
     r"|data\.(inputs_length|targets_length|examples_per_row|packing)"
 )
+_CONFIG_HELP = "Experiment: a file of configs/, as in configs/ul2.py or configs/ul2.py:base."
+_SAME_MODEL_HELP = (
+    "Config whose model, optimizer, precision, loss options, batch size and lengths of rows replace --config's."
+)
 
 
 def run_command(main: Callable[[], None], *, memory_remedy: str = "") -> None:
@@ -84,26 +88,24 @@ def _with_devices(main: Callable[[], None]) -> None:
         ) from error
 
 
-def define_config(flag_values: flags.FlagValues, argv: list[str] | None = None) -> flags.FlagHolder:
+def define_config(
+    flag_values: flags.FlagValues, argv: list[str] | None = None, *, same_model: bool = False
+) -> flags.FlagHolder:
     """Defines --config, a config file with an optional preset. --config.a.b=value overrides a field of the file.
 
     Also defines --code (`define_code`).
 
-    argv: the command line that contains the overrides, sys.argv by default.
+    argv: the command line that contains the overrides, sys.argv by default. same_model: whether to define --same_model,
+    a config whose model `config_fields` gives to that of --config.
     """
     define_code(flag_values)
-    return config_flags.DEFINE_config_file(
-        "config",
-        help_string="Experiment: a file of configs/, as in configs/ul2.py or configs/ul2.py:base.",
-        flag_values=flag_values,
-        sys_argv=argv,
-    )
-
-
-def define_same_model(flag_values: flags.FlagValues) -> None:
-    """Defines --same_model, a config whose model `config_fields` gives to that of --config."""
-    taken = "Config whose model, optimizer, precision, loss options, batch size and lengths of rows replace --config's."
-    flags.DEFINE_string("same_model", None, taken, flag_values)
+    if same_model:
+        taken = (
+            "Config whose model, optimizer, precision, loss options, batch size and lengths of rows replace --config's."
+        )
+        flags.DEFINE_string("same_model", None, taken, flag_values)
+    options = {"help_string": _CONFIG_HELP, "flag_values": flag_values, "sys_argv": argv}
+    return config_flags.DEFINE_config_file("config", **options)
 
 
 def define_code(flag_values: flags.FlagValues) -> None:

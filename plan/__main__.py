@@ -26,7 +26,6 @@ from command.flags import (
     config_name,
     config_overrides,
     define_config,
-    define_same_model,
     parse_flags,
     run_command,
 )
@@ -40,8 +39,7 @@ from plan.estimate import Estimate, estimate, parse_topology
 from run.memory import describe, fewest_that_fit, resolve_memory
 
 _FLAGS = flags.FlagValues()
-define_config(_FLAGS)
-define_same_model(_FLAGS)
+define_config(_FLAGS, same_model=True)
 _TOPOLOGY = flags.DEFINE_string("topology", None, "Machine: v5e:4x4, v5p:4x4x4, h100:8, gpu:8, cpu:2, ...", _FLAGS)
 _VOCAB_SIZE = flags.DEFINE_integer(
     "vocab_size", None, "Number of ids, if the tokenizer's file is not available.", 1, 2**30, flag_values=_FLAGS

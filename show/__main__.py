@@ -14,15 +14,7 @@ import jax
 from absl import flags
 from rich.console import Console
 
-from command.flags import (
-    config_fields,
-    config_name,
-    config_overrides,
-    define_config,
-    define_same_model,
-    parse_flags,
-    run_command,
-)
+from command.flags import config_fields, config_name, config_overrides, define_config, parse_flags, run_command
 from contract.errors import ConfigError
 from experiment.experiment import Experiment, make_experiment
 from files.atomic import check_output, writing
@@ -34,8 +26,7 @@ from show.page import Page, default_num_examples, make_page_of_rows, open_page
 from show.terminal import AS_WRITTEN, html_page, print_page, svg_page
 
 _FLAGS = flags.FlagValues()
-define_config(_FLAGS)
-define_same_model(_FLAGS)
+define_config(_FLAGS, same_model=True)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of a run, in place of --config.", flag_values=_FLAGS)
 _NUM_EXAMPLES = flags.DEFINE_integer(
     "num_examples", None, "Examples to show. Default: one of each denoiser, at least 3.", 1, 10_000, _FLAGS

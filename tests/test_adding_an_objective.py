@@ -62,7 +62,7 @@ def unscored_sentinels(monkeypatch):
 
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
 def test_the_guides_targets_with_weights_score_all_but_the_sentinels(unscored_sentinels, architecture):
-    """In packed rows, beside rows of the same views that score them and, in a decoder, rows that predict in place."""
+    """In packed rows, with rows of the same views that score them and, in a decoder, rows that predict in place."""
     spans = small_config("span_corruption", architecture)["objective"] | {"weight": 1.0}
     rows = {"own": spans | {"name": "unscored", "mode": ""}, "plain": spans | {"mode": ""}}
     tables = [rows]
@@ -82,7 +82,7 @@ def test_the_guides_targets_with_weights_score_all_but_the_sentinels(unscored_se
 
 
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
-def test_train_show_tells_targets_without_weight_from_inputs(unscored_sentinels, architecture):
+def test_train_show_has_targets_without_weight_among_the_targets(unscored_sentinels, architecture):
     fields = small_config("span_corruption", architecture, data__examples_per_row=2)
     shown = []
     for name in ("span_corruption", "unscored"):

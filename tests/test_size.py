@@ -25,7 +25,7 @@ CODE = {
     "benchmarks": 1_414,
     "cloze": 326,
     "cluster": 392,
-    "command": 411,
+    "command": 415,
     "configs": 2_418,
     "contract": 433,
     "data": 4_596,
@@ -37,11 +37,11 @@ CODE = {
     "learners": 851,
     "models": 1_693,
     "objectives": 4_059,
-    "plan": 648,
+    "plan": 646,
     "run": 1_348,
-    "show": 1_005,
+    "show": 996,
     "studies": 3_333,
-    "train": 1_072,
+    "train": 1_070,
     "workdir": 838,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.

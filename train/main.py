@@ -18,7 +18,6 @@ from command.flags import (
     config_name,
     config_overrides,
     define_config,
-    define_same_model,
     parse_flags,
     run_command,
 )
@@ -28,8 +27,7 @@ from train.loop import train_and_evaluate
 from workdir.run_config import PER_PROCESS, flatten
 
 _FLAGS = flags.FlagValues()
-define_config(_FLAGS)
-define_same_model(_FLAGS)
+define_config(_FLAGS, same_model=True)
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Folder of the run. Default: runs/<config>[-preset][-<same_model>].", _FLAGS
 )

@@ -12,7 +12,6 @@ from command.flags import (
     config_overrides,
     define_code,
     define_config,
-    define_same_model,
     execute_file,
     field_descriptions,
     objective_descriptions,
@@ -93,8 +92,7 @@ def test_same_model_gives_the_model_and_not_the_objective_and_overrides_count(mo
     values = flags.FlagValues()
     arguments = ["--config=configs/span_corruption.py", "--same_model=configs/clm.py", "--config.model.num_layers=3"]
     monkeypatch.setattr("sys.argv", ["test", *arguments])  # where the parser looks for overrides
-    define_config(values)
-    define_same_model(values)
+    define_config(values, same_model=True)
     parse_flags(values, "")
     there, here = (resolve(f"configs/{name}.py", {}, "") for name in ("clm", "span_corruption"))
     ours = here | {"model": there["model"] | {"num_layers": 3}, "optimizer": there["optimizer"], "loss": there["loss"]}
@@ -108,8 +106,7 @@ def test_same_model_gives_the_model_and_not_the_objective_and_overrides_count(mo
 def test_a_file_of_same_model_that_is_no_config_is_named(monkeypatch):
     monkeypatch.setattr("sys.argv", ["test", "--config=configs/ul2.py", "--same_model=configs/cl.py"])
     values = flags.FlagValues()
-    define_config(values)
-    define_same_model(values)
+    define_config(values, same_model=True)
     parse_flags(values, "")
     with pytest.raises(
         ConfigError, match=r"^--same_model=configs/cl.py is not a file: did you mean --same_model=configs/clm.py"

@@ -108,7 +108,7 @@ def test_invalid_fields_raise(objective, message):
 
 
 def test_t5s_spans_that_would_touch_are_longer_and_a_warning_says_so():
-    """Of 100 tokens 90 are noise: the 10 others are before 10 spans of 9 tokens on average, whatever mean was asked."""
+    """Of 100 tokens 90 are noise: the 10 others separate 10 spans, which have 9 tokens on average, not 3."""
     objective = SpanCorruption(0.9, 3.0, False, "composition")
     [warning] = objective.check("objective")
     assert warning.startswith("objective.mean_noise_span_length=3.0 is too short") and "have 9 tokens" in warning
