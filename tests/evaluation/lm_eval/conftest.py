@@ -3,7 +3,8 @@
 import os
 import tempfile
 
-os.environ.setdefault("HF_HOME", tempfile.mkdtemp(prefix="cloze-hf-"))  # where lm-eval's data sets are written
+_HOME = tempfile.TemporaryDirectory(prefix="cloze-hf-")  # where lm-eval's data sets are written
+os.environ.setdefault("HF_HOME", _HOME.name)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
