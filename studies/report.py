@@ -5,7 +5,7 @@ import pathlib
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from command.program import plural, visible
 from contract.errors import ConfigError
@@ -45,8 +45,7 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
     for measure in measures:
         if measure.figure:
             measure.draw(out / measure.figure)
-    curves = {name: [vars(run.curve) for run in results.of(name) if run.curve.loss] for name in study.variants}
-    curves = {name: found for name, found in curves.items() if found}
+    curves, lowest = curves_of(results), lowest_losses(results)
     if curves:
         draw_losses(str(figures / "curves.svg"), curves)
     untimed = [measure for measure in measures if not measure.found.is_timed]
@@ -66,6 +65,11 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
         confounders=_field_rows(results.confounders),
         questions=_field_rows(results.questions),
         curves="figures/curves.svg" if curves else "",
+        lowest=[
+            [f"`{variant}`", number(of.loss, 3), large(of.raw_tokens), number(of.last, 3)]
+            for variant, of in lowest.items()
+            if any(other.is_earlier for other in lowest.values())
+        ],
         objectives_differ=objectives_differ(results, curves),
         orders=[_order_row(order) for order in orders],
         counts=_count(order.verdict for order in orders),
@@ -100,6 +104,36 @@ def render(template: str, **values: Any) -> str:
 
 _SIMILAR = 1.1  # times the parameters, or the updates, of the smallest variant
 _USUAL_SEEDS = 5  # of a study; below, the tests of spreads have little power
+_TURNED = 1.01  # last over lowest held-out loss: more is no chance of an evaluation
+
+
+def curves_of(results: Results) -> dict[str, list[dict[str, Any]]]:
+    """Returns the curves of each variant's runs, of the variants that have evaluations."""
+    curves = {name: [vars(run.curve) for run in results.of(name) if run.curve.loss] for name in results.study.variants}
+    return {name: found for name, found in curves.items() if found}
+
+
+class Lowest(NamedTuple):
+    """Means over the runs of a variant: the lowest held-out loss, the raw tokens there, and the last loss."""
+
+    loss: float
+    raw_tokens: float
+    last: float
+
+    @property
+    def is_earlier(self) -> bool:
+        """Whether the loss was lower before the end."""
+        return self.last > _TURNED * self.loss
+
+
+def lowest_losses(results: Results) -> dict[str, Lowest]:
+    """Returns the lowest held-out loss of each variant that has evaluations."""
+    found = {}
+    for variant, runs in curves_of(results).items():
+        lowest = [min(zip(run["loss"], run["raw_tokens"], strict=True)) for run in runs]
+        loss, raw_tokens = (statistics.fmean(values) for values in zip(*lowest, strict=True))
+        found[variant] = Lowest(loss, raw_tokens, statistics.fmean(run["loss"][-1] for run in runs))
+    return found
 
 
 def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[SweepText]) -> str:
@@ -128,6 +162,12 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
             names.setdefault(measure.nothing_follows, []).append(f"`{measure.name}`")
         reasons = [f"{text(why)} in {', '.join(of)}" for why, of in names.items()]
         said.append(f"**{where}: {'; '.join(reasons)}.**")
+    turned = [f"`{variant}`" for variant, lowest in lowest_losses(results).items() if lowest.is_earlier]
+    if turned and any(measure["kind"] == "heldout" for measure in results.study.measures.values()):
+        said.append(
+            f"**The held-out loss of {_listed(turned)} was lower before the end, and measures are of the last step: at "
+            "the lowest loss of each run the order may be another (Learning curves).**"
+        )
     said.append(f"{complete} of {complete + len(results.problems)} runs are complete.")
     if results.study.seeds < MIN_SEEDS:
         said.append(f"With {plural(results.study.seeds, 'seed')} no means are tested: a test needs {MIN_SEEDS}.")
