@@ -1,4 +1,4 @@
-"""Writes one page about finished studies: python -m train.board --studies=DIR [DIR ...] --hardware=TEXT --out=FILE.md
+"""Writes one page about finished studies: python -m train.board --studies=DIR [DIR ...] --out=FILE.md
 
     python -m train.board --studies='studies/gym_*' --hardware='2 cores of a Xeon 8481C' --out=board.md
 
@@ -40,7 +40,7 @@ from studies.tables import MeasureText, SweepText
 _FLAGS = flags.FlagValues()
 _STUDIES = flags.DEFINE_list("studies", [], "Folders of finished studies, or globs.", flag_values=_FLAGS)
 _OUT = flags.DEFINE_string("out", None, "File to write, .md.", _FLAGS, required=True)
-_HARDWARE = flags.DEFINE_string("hardware", None, "What the runs were trained on, in words.", _FLAGS, required=True)
+_HARDWARE = flags.DEFINE_string("hardware", "", "What the runs were trained on, in words.", _FLAGS)
 _MARK = "<!-- Written by python -m train.board. -->"  # the first line of a board, which the command may replace
 _WIDTH = 4.2  # of a column's picture, in inches
 _ROOT = Path(__file__).parent.parent
@@ -52,8 +52,6 @@ def main() -> None:
     names = [*_STUDIES.value, *others]
     if not names:
         raise ConfigError("--studies is missing: name folders of finished studies, --out of python -m train.ablate")
-    if not _HARDWARE.value.strip():
-        raise ConfigError("--hardware is empty: say what the runs were trained on, such as '2 cores of a Xeon 8481C'")
     import_report_libraries()
     check_board(_OUT.value)
     # read_study names a folder that is missing.
@@ -281,7 +279,7 @@ def write_board(
 ) -> None:
     """Writes the page `out` and its pictures. studies: name -> results. folders: name -> that of the study.
 
-    hardware: what the runs were trained on. command: that writes this page. Equal arguments give equal files.
+    hardware: what the runs were trained on, or "". command: that writes this page. Equal arguments give equal files.
     """
     page, pictures = Path(out), Path(out).with_suffix("")
     pictures.mkdir(exist_ok=True)

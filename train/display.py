@@ -68,6 +68,9 @@ class Display:
         cells += _cells(metrics, ("loss", "accuracy", "learning_rate"))
         if "tokens_per_second" in metrics:
             cells.append(f"{_amount(metrics['tokens_per_second'])} tok/s".rjust(11))
+        cells += _cells(metrics, ("mfu",))
+        if metrics.get("data_wait_fraction", 0.0) >= _SHOWN_WAIT:
+            cells.append(f"data wait {metrics['data_wait_fraction']:.0%}")
         if seconds := self._progress.tasks[0].time_remaining:
             cells.append(f"{datetime.timedelta(seconds=math.ceil(seconds))} left")
         self._print("  ".join(cells))
@@ -107,7 +110,9 @@ _FORMATS = {
     "accuracy": "acc {:.3f}",
     "bits_per_byte": "bits/byte {:.3f}",
     "learning_rate": "lr {:.2e}",
+    "mfu": "mfu {:.0%}",
 }
+_SHOWN_WAIT = 0.05  # share of the time that is spent waiting for batches
 
 
 def _cells(metrics: Mapping[str, float], names: tuple[str, ...]) -> list[str]:

@@ -56,6 +56,12 @@ def test_without_a_terminal_training_is_one_aligned_line_each_time():
     )
 
 
+def test_the_utilization_of_the_device_and_a_wait_for_batches_are_shown():
+    values = METRICS | {"mfu": 0.4149, "data_wait_fraction": 0.12}
+    assert shown(lambda display: display.train(20, values)).endswith("12.3k tok/s  mfu 41%  data wait 12%\n")
+    assert "wait" not in shown(lambda display: display.train(20, values | {"data_wait_fraction": 0.04}))
+
+
 def test_an_evaluation_is_a_table_with_the_change_since_the_last():
     def use(display):
         display.eval(250, {"loss": 3.0, "perplexity": 20.086, "accuracy": 0.25, "loss/r": 2.0, "loss/[S]": 5.0})
