@@ -3,8 +3,8 @@
 import os
 import tempfile
 
-_HOME = tempfile.TemporaryDirectory(prefix="cloze-hf-")  # where lm-eval's data sets are written
-os.environ.setdefault("HF_HOME", _HOME.name)
+# Where lm-eval's data sets are written.
+os.environ.setdefault("HF_HOME", (_HOME := tempfile.TemporaryDirectory(prefix="cloze-hf-")).name)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
