@@ -87,7 +87,7 @@ def test_remat_and_unrolled_layers_change_no_loss_and_no_gradient(encoder, decod
 
 
 def test_initial_values_and_steps_are_those_of_the_depth_of_the_stack():
-    """GPT-2's deviation is 0.5 / sqrt(2 * 4) and 0.5 / sqrt(2 * 1); the base of CompleteP has 2 layers in each stack."""
+    """GPT-2's deviation is 0.5 / sqrt(2 * 4) and 0.5 / sqrt(2 * 1). CompleteP's base has 2 layers in each stack."""
     gpt2 = config_of(4, 1, initializer="gpt2", initializer_range=0.5, d_ff=400)
     params = jax.jit(tiny.init_params, static_argnums=0)(gpt2, jax.random.key(0))
     for stack, std in (("encoder", 0.5 / 8**0.5), ("decoder", 0.5 / 2**0.5)):
@@ -114,5 +114,5 @@ def test_a_single_stack_has_no_decoder_of_another_depth(architecture):
 
 def test_stacks_of_shared_layers_have_one_depth():
     assert config_of(2, 2, share_stacks=True)
-    with pytest.raises(ValueError, match=r"^model.num_decoder_layers=3 must be 0 for model.share_stacks=True, or model"):
+    with pytest.raises(ValueError, match=r"^model.num_decoder_layers=3 must be 0 for model.share_stacks=True, or "):
         config_of(2, 3, share_stacks=True)

@@ -236,7 +236,7 @@ def test_layers_are_repeated(corpus, tmp_path):
 def test_the_layers_of_each_stack_are_repeated(corpus, tmp_path):
     """From stacks of 4 and 1 layers to 4 and 3."""
     shape = {"model__num_layers": 4, "model__num_decoder_layers": 1}
-    there, saved = save(tmp_path, corpus, "encoder_decoder", **shape)
+    _, saved = save(tmp_path, corpus, "encoder_decoder", **shape)
     pair = "prefix_lm", "encoder_decoder"
     config = fields(corpus, *pair, train__init_from=str(tmp_path))
     taken = with_origin_fields(config, {})["model"]
