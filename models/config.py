@@ -175,7 +175,7 @@ def _check_stacks(config: ModelConfig) -> None:
             raise ValueError(
                 f"model.{field}={value} needs model.architecture='encoder_decoder', not {config.architecture!r}"
             )
-    if config.share_stacks and config.of_decoder.num_layers != config.num_layers:
+    if config.share_stacks and config.num_decoder_layers not in (0, config.num_layers):
         raise ValueError(
             f"model.num_decoder_layers={config.num_decoder_layers} must be 0 for model.share_stacks=True, or "
             f"model.num_layers={config.num_layers}: the stacks have the same layers"
