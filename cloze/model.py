@@ -101,11 +101,12 @@ class Model:
         rows = f"{data.inputs_length} positions"
         if model.architecture == "encoder_decoder":
             rows = f"encoder {data.inputs_length}, decoder {data.targets_length} positions"
+        of_decoder = f" and {model.num_decoder_layers}" if model.num_decoder_layers else ""
         denoisers = ", ".join(f"{one.name} {one.mode}".strip() for one in experiment.denoisers)
         lines = {
             "model": self._source,
             "objective": experiment.objective_name + (f": {denoisers}" if len(experiment.denoisers) > 1 else ""),
-            "shape": f"{model.architecture}, {model.num_layers} layers a stack, d_model {model.d_model}, "
+            "shape": f"{model.architecture}, {model.num_layers}{of_decoder} layers a stack, d_model {model.d_model}, "
             f"{model.num_heads} heads, d_ff {model.d_ff}, positions {model.positions}, {model.dtype}",
             "parameters": f"{experiment.num_params:,}",
             "rows": rows,

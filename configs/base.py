@@ -92,7 +92,7 @@ def get_config() -> ConfigDict:
     config.data.prefetch_batches = 16  # batches made in advance; of small batches as many by each thread
 
     config.model.architecture = "encoder_decoder"  # or "decoder_only", "encoder_only"
-    config.model.num_layers = 2  # of each stack: an encoder-decoder has twice as many
+    config.model.num_layers = 2  # of each stack, but for num_decoder_layers: an encoder-decoder has twice as many
     config.model.d_model = 128  # width of the states between layers
     config.model.num_heads = 4  # query heads
     config.model.num_kv_heads = 4  # key/value heads; fewer than num_heads: grouped-query attention
@@ -229,6 +229,7 @@ OPTIONAL.model.scale_logits = False  # T5 v1.0, tied embeddings only: divide the
 OPTIONAL.model.scale_embeddings = False  # multiply the embeddings of tokens by the root of the table's width (Gemma)
 # BERT: a norm right after the embeddings; one for each stack of an encoder-decoder (BART).
 OPTIONAL.model.embedding_norm = False
+OPTIONAL.model.num_decoder_layers = 0  # encoder-decoder: layers of the decoder alone; 0: num_layers
 # Encoder-decoder: whether one token table serves both stacks. False: the encoder has its own (T5Gemma).
 OPTIONAL.model.share_embeddings = True
 # Whether the encoder has the decoder's layers, but for cross-attention: T5's "encoder-decoder, shared".
@@ -275,7 +276,7 @@ OPTIONAL.model.logits_bias = False  # prediction_head="bert": a bias of the logi
 # width and depth, if head_dim is that of the base, and num_heads and d_ff grow with d_model (models/complete_p.py).
 OPTIONAL.model.parameterization = "standard"
 OPTIONAL.model.base_d_model = 128  # "complete_p": d_model of the base
-OPTIONAL.model.base_num_layers = 2  # "complete_p": num_layers of the base
+OPTIONAL.model.base_num_layers = 2  # "complete_p": num_layers of the base, in each of its stacks
 # Layers per iteration of the loop over layers. 0: on GPUs all, where remat is "none" and kernels are not sharded;
 # otherwise 1.
 OPTIONAL.model.scan_unroll = 0

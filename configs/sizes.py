@@ -17,6 +17,7 @@ tiny, which is short for m and l. Parameters are those with bytes as tokens; ano
 encoder-decoder has half of the layers in each stack.
 """
 
+import math
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
@@ -47,6 +48,7 @@ def use_dial(config: ConfigDict, name: str) -> None:
     size = DIAL[name]
     config.model.update(d_model=size.d_model, num_heads=size.num_heads, num_kv_heads=size.num_heads)
     config.model.update(head_dim=size.d_model // size.num_heads, d_ff=2 * size.d_model)
-    config.model.num_layers = round(size.layers * config.model.num_layers)
+    for field in ("num_layers", "num_decoder_layers"):
+        config.model[field] = math.ceil(size.layers * config.model[field])
     config.optimizer.learning_rate *= size.rate
     config.train.batch_size *= size.rows

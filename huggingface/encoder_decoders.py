@@ -1,4 +1,4 @@
-"""Encoder-decoders of `transformers`: T5 (v1.0, v1.1, UL2, Flan-T5) and BART."""
+"""Encoder-decoders of `transformers`: T5 (v1.0, v1.1, UL2, Flan-T5, T5-Efficient) and BART."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -62,12 +62,11 @@ class T5(Family):
     activation = ("feed_forward_proj", _MLP)
     start_option = "decoder_start_token_id"
     dropouts = ("dropout_rate",)
+    free = ("num_decoder_layers",)
     # Cross-attention of old folders has a table of relative positions that no release of transformers reads.
     unused = (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        if options["num_decoder_layers"] is not None:
-            options.require("num_decoder_layers", options["num_layers"])
         given = options["feed_forward_proj"]
         activation = "gelu_new" if given == "gated-gelu" else given.rpartition("-")[2]
         for name, expected in (("dense_act_fn", activation), ("is_gated_act", given.startswith("gated-"))):
@@ -84,6 +83,7 @@ class T5(Family):
                 "models of this project do with a shared table only"
             )
         return {
+            "num_decoder_layers": _decoder_layers(options["num_layers"], options["num_decoder_layers"]),
             "tie_embeddings": tied,
             "scale_logits": scaled,
             "initializer": "t5",
@@ -94,7 +94,7 @@ class T5(Family):
 
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
         return {
-            "num_decoder_layers": model.num_layers,
+            "num_decoder_layers": model.of_decoder.num_layers,
             "tie_word_embeddings": model.scale_logits,
             "pad_token_id": vocab.pad,
             "eos_token_id": vocab.eos,
@@ -137,6 +137,11 @@ def _stack(model: ModelConfig, stack: str) -> list[Tensor]:
     return rows + norm(f"{stack}.final_layer_norm", f"{ours}/final_norm", bias=False)
 
 
+def _decoder_layers(encoder: int, decoder: int | None) -> int:
+    """Returns model.num_decoder_layers of stacks of these depths. decoder: None: as `encoder`."""
+    return 0 if decoder in (None, encoder) else decoder
+
+
 def _is_tied(tensors: Mapping[str, np.ndarray]) -> bool:
     names = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
     table = next((tensors[name] for name in names if name in tensors), None)
@@ -146,7 +151,7 @@ def _is_tied(tensors: Mapping[str, np.ndarray]) -> bool:
 
 # Rows of each table of positions that no position reads, as in fairseq; not in the option's number.
 _EXTRA_POSITIONS = 2
-_SAME_IN_DECODER = ("attention_heads", "layers", "ffn_dim")
+_SAME_IN_DECODER = ("attention_heads", "ffn_dim")
 
 
 class Bart(Family):
@@ -186,15 +191,18 @@ class Bart(Family):
     activation = ("activation_function", ACTIVATIONS)
     start_option = "decoder_start_token_id"
     dropouts = ("dropout", "attention_dropout", "activation_dropout")
+    free = ("num_decoder_layers",)
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         for name in _SAME_IN_DECODER:
             options.require(f"decoder_{name}", options[f"encoder_{name}"])
-        return {}
+        return {"num_decoder_layers": _decoder_layers(options["encoder_layers"], options["decoder_layers"])}
 
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
-        sizes = {"attention_heads": model.num_heads, "layers": model.num_layers, "ffn_dim": model.d_ff}
-        return {f"decoder_{name}": sizes[name] for name in _SAME_IN_DECODER} | {
+        return {
+            "decoder_attention_heads": model.num_heads,
+            "decoder_layers": model.of_decoder.num_layers,
+            "decoder_ffn_dim": model.d_ff,
             "pad_token_id": vocab.pad,
             "bos_token_id": vocab.bos,
             "eos_token_id": vocab.eos,

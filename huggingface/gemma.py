@@ -149,6 +149,9 @@ class T5Gemma(Gemma2):
     fields: ClassVar = {name: values for name, values in Gemma2.fields.items() if name != "has_prefix"} | {
         "architecture": ("encoder_decoder",), "share_embeddings": (False,), "share_stacks": (False,),
     }  # fmt: skip
+    equal: ClassVar = Gemma2.equal | {
+        "num_decoder_layers": lambda model: model.num_layers if model.num_decoder_layers == model.num_layers else 0,
+    }  # fmt: skip
     dropouts = ("dropout_rate", "attention_dropout")
 
     def flat(self, hf_config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -28,8 +28,8 @@ _OF_THE_RUN = (*MACHINE_FIELDS, *TRAINING_FIELDS, "dropout_rate", "dropout_broad
 # Fields of config.model that may differ from the model's, because train/conversions.py has a rule for them, or because
 # new arrays alone have them.
 CONVERTIBLE = (
-    *("architecture", "merged_attention", "continuous_positions", "share_embeddings", "num_layers"),
-    "max_length",
+    *("architecture", "merged_attention", "continuous_positions", "share_embeddings"),
+    *("num_layers", "num_decoder_layers", "max_length"),
     *("vocab_size", "d_model", "num_heads", "num_kv_heads", "d_ff", "embedding_size"),
     *("rope_theta", "local_rope_theta", "rope_scaling_factor", "rope_original_length"),
     *("initializer", "initializer_range"),

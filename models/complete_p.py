@@ -36,7 +36,8 @@ def factors(config: ModelConfig, name: str) -> Factors:
     The factors of initial values are in models/initializers.py, by the same rules. The weight decay of a step has no
     factor, as in table 1, where the factors of the learning rate and of the decay cancel.
     """
-    width, depth = width_ratio(config), depth_ratio(config)
+    of_stack = config.of_decoder if "decoder/" in name else config
+    width, depth = width_ratio(config), depth_ratio(of_stack)
     has_width_inputs = name.endswith("/kernel") and "offset_projection/" not in name  # whose inputs are head_dim
     step = 1 / width if has_width_inputs else 1.0
     if any(part in name for part in _OUTPUTS):

@@ -49,6 +49,7 @@ class ModelConfig:
     scan_unroll: Annotated[int, "[0, 10000]"]
     attention: Literal["auto", "xla", "cudnn", "splash", "flash"]
 
+    num_decoder_layers: Annotated[int, "[0, 10000]"] = 0  # of an encoder-decoder; 0: num_layers
     target_positions: bool = False  # whether each position also has the position of its target (sigma-GPT)
     merged_attention: bool = False  # the decoder's self-attention also reads the encoder: no cross-attention
     continuous_positions: bool = False  # the decoder's positions follow the encoder's; cross-attention is rotary
@@ -96,6 +97,11 @@ class ModelConfig:
     def has_decoder(self) -> bool:
         """Whether there is a decoder stack."""
         return self.architecture != "encoder_only"
+
+    @property
+    def of_decoder(self) -> "ModelConfig":
+        """This config for the decoder's stack: num_layers is its number of layers."""
+        return dataclasses.replace(self, num_layers=self.num_decoder_layers or self.num_layers, num_decoder_layers=0)
 
     @property
     def layers_differ(self) -> bool:
@@ -154,7 +160,8 @@ def _check_combinations(config: ModelConfig) -> None:
         _check_layers(config)
     if config.parameterization == "complete_p":
         _check_complete_p(config)
-    if config.architecture != "encoder_decoder" or config.target_positions or config.continuous_positions:
+    has_rare_positions = config.target_positions or config.continuous_positions
+    if config.architecture != "encoder_decoder" or has_rare_positions or config.num_decoder_layers:
         _check_stacks(config)
 
 
@@ -163,11 +170,16 @@ def _check_stacks(config: ModelConfig) -> None:
     if config.target_positions and config.positions not in ("learned", "rope"):
         raise ValueError(f"model.positions={config.positions!r} must be 'learned' or 'rope' for target_positions=True")
     pairs = dict(share_stacks=True, merged_attention=True, continuous_positions=True, share_embeddings=False)
-    for field, value in pairs.items():
+    for field, value in (pairs | {"num_decoder_layers": config.num_decoder_layers or None}).items():
         if getattr(config, field) == value and config.architecture != "encoder_decoder":
             raise ValueError(
                 f"model.{field}={value} needs model.architecture='encoder_decoder', not {config.architecture!r}"
             )
+    if config.share_stacks and config.num_decoder_layers not in (0, config.num_layers):
+        raise ValueError(
+            f"model.num_decoder_layers={config.num_decoder_layers} must be 0 for model.share_stacks=True, or "
+            f"model.num_layers={config.num_layers}: the stacks have the same layers"
+        )
     if config.continuous_positions and (config.positions != "rope" or config.global_every > 1):
         raise ValueError(
             f"model.continuous_positions=True needs model.positions='rope', not {config.positions!r}, and "

@@ -59,8 +59,8 @@ def init_cache(config: ModelConfig, params: Params, batch: Batch, length: int, l
     if config.has_encoder:
         encoder = {name: batch[name] for name in encoder}
         cross = model.decoder.cross_keys_values(model.encode(batch), batch["encoder_positions"])
-    rows = batch["decoder_input_tokens"].shape[0]
-    empty = jnp.zeros((config.num_layers, rows, config.num_kv_heads, length, config.head_dim), config.dtype)
+    num_layers, rows = config.of_decoder.num_layers, batch["decoder_input_tokens"].shape[0]
+    empty = jnp.zeros((num_layers, rows, config.num_kv_heads, length, config.head_dim), config.dtype)
     return Cache(
         keys_values=KeysValues(empty, empty),
         cross_keys_values=cross,

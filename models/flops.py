@@ -27,7 +27,7 @@ def hidden_flops(model: ModelConfig, inputs_length: int, targets_length: int) ->
         cross_attention = _attention_flops(model, targets_length, inputs_length)
         if model.merged_attention:  # the queries and the output projection are those of self-attention
             cross_attention -= 2 * dense_flops(targets_length, model.d_model, model.num_heads * model.head_dim)
-        total += stack_flops(model, targets_length) + model.num_layers * cross_attention
+        total += stack_flops(model.of_decoder, targets_length) + model.of_decoder.num_layers * cross_attention
     return total
 
 

@@ -3,7 +3,7 @@
 GPT-2's scheme ("gpt2") is the normal distribution of BERT's, N(0, model.initializer_range), except for the kernels
 whose outputs are added to the residual stream: there the standard deviation is divided by sqrt(2 num_layers), the
 number of such additions in a stack without cross-attention (Radford et al. 2019, section 2.3). In an encoder-decoder
-num_layers is that of one stack, and cross-attention's outputs are divided by the same number.
+num_layers is that of the parameter's stack, and cross-attention's outputs are divided by the same number.
 
 Deviations: google-research's code of BERT, ALBERT and ELECTRA truncates its normal distribution at two standard
 deviations, which leaves 0.88 of the deviation, and ModernBERT's at three. Hugging Face's and fairseq's code does not.

@@ -54,9 +54,8 @@ class Transformer(nnx.Module):
         if config.has_encoder and not config.share_stacks:
             self.encoder = Stack(config, causal=False, cross_attention=False, rngs=rngs)
         if config.has_decoder:
-            self.decoder = Stack(
-                config, causal=True, cross_attention=config.has_encoder and not config.merged_attention, rngs=rngs
-            )
+            reads_encoder = config.has_encoder and not config.merged_attention
+            self.decoder = Stack(config.of_decoder, causal=True, cross_attention=reads_encoder, rngs=rngs)
         if config.share_stacks:  # the encoder skips cross-attention
             self.encoder = Stack(config, causal=False, layers=self.decoder.layers, rngs=rngs)
         if config.predicts_tokens and config.prediction_head == "bert":
@@ -115,13 +114,10 @@ class Transformer(nnx.Module):
         token_types = None
         if self.config.num_token_types:
             token_types = batch.get("encoder_token_types", jnp.zeros_like(segment_ids))
-        x_BxExD, _ = self.encoder(
-            self.embed(batch["encoder_input_tokens"], positions, token_types, stack="encoder", dropout_key=embed_key),
-            self.encoder.attention_context(
-                positions, segment_ids, segment_ids, order_BxL=batch.get("encoder_attention_order")
-            ),
-            dropout_key=stack_key,
-        )
+        order = batch.get("encoder_attention_order")
+        x = self.embed(batch["encoder_input_tokens"], positions, token_types, stack="encoder", dropout_key=embed_key)
+        context = self.encoder.attention_context(positions, segment_ids, segment_ids, order_BxL=order)
+        x_BxExD, _ = self.encoder(x, context, dropout_key=stack_key)
         return x_BxExD
 
     def embed(

@@ -216,7 +216,9 @@ def _activations(experiment: Experiment, mesh: Mesh | AbstractMesh, platform: st
         with placed(platform=platform, over_devices=_kernel_residuals, splits_kernels=splits_kernels):
             return kept_bytes(with_remat, experiment.params_shapes, batch)
 
-    return lambda remat: kept(remat) + 2 * (kept("none") - kept(remat)) // learner.model.num_layers + of_logits
+    # Of an encoder-decoder one layer of each stack is counted, of the mean size of all.
+    depths = learner.model.num_layers + learner.model.of_decoder.num_layers
+    return lambda remat: kept(remat) + 4 * (kept("none") - kept(remat)) // depths + of_logits
 
 
 def kept_bytes(learner: Learner, params_shapes: Params, batch: Batch) -> int:
@@ -246,31 +248,35 @@ def bias_warnings(experiment: Experiment, platform: str, mesh: Mapping[str, int]
 
 
 def _biases_of_rows(experiment: Experiment, mesh: Mapping[str, int]) -> list[str]:
-    model, pairs, reason = experiment.model, _pairs_with_own_biases(experiment), "rows have several segments"
-    if not pairs:
+    model, stacks, reason = experiment.model, _pairs_with_own_biases(experiment), "rows have several segments"
+    if not stacks:
         return []
     if model.merged_attention or has_per_row_masks(experiment):
         reason = "rows have masks of their own"
     splits_heads = model.num_heads % mesh["tensor"] == model.num_kv_heads % mesh["tensor"] == 0
     heads = model.num_heads // (mesh["tensor"] if splits_heads else 1)
     rows = experiment.train.batch_size // (mesh["data"] * mesh["fsdp"])
-    size = rows * heads * pairs * jnp.dtype(model.dtype).itemsize / GIB
+    pair = rows * heads * jnp.dtype(model.dtype).itemsize / GIB
+    biases, gradients = (pair * sum(numbers) for numbers in zip(*stacks, strict=True))
     remedies = ", or ".join(_remedies(experiment))
     return [
         f"model.positions='relative' is an array of biases for each row here, because {reason}: a device writes "
-        f"{size:.3g} GiB of biases and {size * model.num_layers:.3g} GiB of their gradients a step"
+        f"{biases:.3g} GiB of biases and {gradients:.3g} GiB of their gradients a step"
         + (f"; use {remedies}" if remedies else "")
     ]
 
 
-def _pairs_with_own_biases(experiment: Experiment) -> int:
-    """Returns the pairs of query and key, of all stacks, for which cuDNN's attention gets biases of each row."""
+def _pairs_with_own_biases(experiment: Experiment) -> list[tuple[int, int]]:
+    """Returns the pairs of query and key of each stack whose cuDNN attention gets biases of each row.
+
+    The second number counts a pair once for each layer.
+    """
     model, data = experiment.model, experiment.data
-    stacks = [(data.inputs_length, data.inputs_length, has_per_row_masks(experiment))]
+    stacks = [(data.inputs_length**2, model.num_layers, has_per_row_masks(experiment))]
     if model.architecture == "encoder_decoder":
         keys = data.targets_length + data.inputs_length * model.merged_attention
-        stacks.append((data.targets_length, keys, model.merged_attention))
-    return sum(queries * keys for queries, keys, has_masks in stacks if has_masks or not model.one_segment)
+        stacks.append((data.targets_length * keys, model.of_decoder.num_layers, model.merged_attention))
+    return [(pairs, pairs * layers) for pairs, layers, has_masks in stacks if has_masks or not model.one_segment]
 
 
 def _remedies(experiment: Experiment) -> Iterator[str]:

@@ -29,6 +29,7 @@ def unread_fields(fields: Mapping[str, Any]) -> set[str]:
     unread = {
         "data.targets_length model.share_stacks": architecture != "encoder_decoder",
         "data.bidirectional_inputs data.decoder_start_token": architecture == "encoder_only",
+        "model.num_decoder_layers": fields.get("model.num_decoder_layers") in (0, fields.get("model.num_layers")),
         "model.rope_theta model.rope_scaling_factor model.partial_rotary_factor": positions != "rope",
         "model.rope_original_length": fields.get("model.rope_scaling_factor") == 1,
         "model.relative_num_buckets model.relative_max_distance": positions != "relative",

@@ -44,7 +44,7 @@ _MOST_READINGS = 4
 # often a run is evaluated or saved, and those of the machine. Corpora are compared by their contents.
 _MAY_DIFFER = re.compile(
     r"seed|mesh\..*|loss\.chunk_size|data\.(path|heldout_path|cache_dir|read_by_range|reader_threads|prefetch_batches)"
-    r"|model\.(num_layers|d_model|num_heads|num_kv_heads|head_dim|d_ff|embedding_size|attention|remat|scan_unroll)"
+    r"|model\.(num_(decoder_)?layers|d_model|num_(kv_)?heads|head_dim|d_ff|embedding_size|attention|remat|scan_unroll)"
     r"|train\.(steps|epochs|log_every|eval_every|checkpoint_every|checkpoint_minutes|keep_checkpoints|profile_steps"
     r"|grad_accum_steps|trackers|tracker_project)"
 )

@@ -35,6 +35,14 @@ def test_a_size_has_the_shape_rate_batch_and_parameters_of_the_table(name, size)
     assert config.train.batch_size == int(row["rows"].strip("x ")) * tiny.train.batch_size
 
 
+@pytest.mark.parametrize(("size", "layers"), [("xs", (1, 1)), ("m", (3, 2)), ("l", (4, 2))])
+def test_a_size_scales_the_layers_of_both_stacks(size, layers):
+    config = base.get_config()
+    config.model.num_decoder_layers = 1
+    base.use_size(config, size, {})
+    assert (config.model.num_layers, config.model.num_decoder_layers) == layers
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_config_has_every_size(name):
     for size in sizes.DIAL:

@@ -6,7 +6,7 @@
 | encoder_only with token types -> decoder_only | the vector of type 0 is added to that of each learned position | |
 | decoder_only -> encoder_decoder | both stacks are the decoder; cross-attention is its self-attention | T5Gemma (Zhang et al. 2025, arXiv 2504.06225) |
 | the same with merged_attention | both stacks are the decoder, whose self-attention also reads the encoder | T5Gemma 2 (Zhang et al. 2025, arXiv 2512.14856) |
-| n layers -> k n | the layers of the stack k times, one after another | G_stack (Du et al. 2024, arXiv 2405.15319) |
+| n layers of a stack -> k n | the layers of the stack k times, one after another | G_stack (Du et al. 2024, arXiv 2405.15319) |
 | widths w -> k w | k copies of each feature, head and hidden unit, which share what each weight was | HyperCloning (Samragh et al. 2024, arXiv 2409.12903), after Net2Net (Chen et al. 2016, arXiv 1511.05641) |
 | one token table -> one for each stack | both are that table | T5Gemma |
 | no target_positions -> target_positions | all arrays are copied, and the second encoding is 0 | sigma-GPT (Pannatier et al. 2024, arXiv 2404.09562) |
@@ -36,6 +36,7 @@ from jax import Array
 
 from contract.errors import ConfigError
 from models.config import ModelConfig
+from models.parameters import stacks_layers
 
 # Fields of config.model that may be larger here: of arrays, and of rotary positions, for longer rows.
 WIDTHS = ("d_model", "num_heads", "num_kv_heads", "d_ff", "embedding_size")
@@ -92,28 +93,38 @@ def _renamed(names: Iterable[str], rules: tuple[tuple[str, str], ...]) -> dict[s
     return {name: functools.reduce(lambda found, rule: re.sub(*rule, found), rules, name) for name in names}
 
 
-def layers_there(there: ModelConfig, here: ModelConfig, where: str) -> np.ndarray:
-    """Returns, for each layer of a stack here, the layer of the model `there` that it starts as: int [num_layers].
+def layers_there(there: ModelConfig, here: ModelConfig, names: dict[str, str], where: str) -> dict[str, np.ndarray]:
+    """Returns, for each array with more layers here, the layer there that each starts as: int [layers here].
 
-    Raises ConfigError unless the stack here is a whole number of those there, and where the copies of a layer would be
-    local and global ones, or would have a norm that it has not.
+    names: from `names_there`. Raises ConfigError unless a stack here is a whole number of those there, and where the
+    copies of a layer would be local and global ones, or would have a norm that it has not.
     """
-    if here.num_layers != there.num_layers and not there.first_attention_norm:
-        raise ConfigError(
-            f"{where}: model.num_layers={here.num_layers} repeats layer 0, which with model.first_attention_norm=False "
-            f"has no norm before its attention: its copies would have an untrained one: set it to {there.num_layers}"
-        )
-    if here.num_layers % there.num_layers:
-        raise ConfigError(
-            f"{where}: model.num_layers={here.num_layers} must be a multiple of {there.num_layers}, the layers there, "
-            "which are repeated"
-        )
-    if here.num_layers != there.num_layers and there.num_layers % there.global_every:
-        raise ConfigError(
-            f"{where}: model.num_layers={here.num_layers} repeats the {there.num_layers} layers there, which are not a "
-            f"multiple of model.global_every={there.global_every}: local layers would become global ones"
-        )
-    return np.arange(here.num_layers) % there.num_layers
+    found = {}
+    for name, source in names.items():
+        depth, old = _depth(here, name), _depth(there, source)
+        if not stacks_layers(name) or depth == old:
+            continue
+        of_decoder = here.num_decoder_layers and name.startswith("decoder/")
+        given = f"{where}: model.{'num_decoder_layers' if of_decoder else 'num_layers'}={depth}"
+        if not there.first_attention_norm:
+            raise ConfigError(
+                f"{given} repeats layer 0, which with model.first_attention_norm=False has no norm before its "
+                f"attention: its copies would have an untrained one: set it to {old}"
+            )
+        if depth % old:
+            raise ConfigError(f"{given} must be a multiple of {old}, the layers there, which are repeated")
+        if old % there.global_every:
+            raise ConfigError(
+                f"{given} repeats the {old} layers there, which are not a multiple of model.global_every="
+                f"{there.global_every}: local layers would become global ones"
+            )
+        found[name] = np.arange(depth) % old
+    return found
+
+
+def _depth(model: ModelConfig, name: str) -> int:
+    """Returns the number of layers of the stack that has the array `name`."""
+    return (model.of_decoder if name.startswith("decoder/") else model).num_layers
 
 
 def check_widths(there: ModelConfig, here: ModelConfig, where: str) -> None:
@@ -197,9 +208,12 @@ def describe_conversions(there: ModelConfig, here: ModelConfig, annealing_steps:
     if differing:
         wider = ", ".join(f"model.{field}={getattr(here, field)}" for field in differing)
         lines.append(f"{wider}: copies of what is there, which share its outgoing weights at random")
-    if there.num_layers != here.num_layers:
-        times = here.num_layers // there.num_layers
-        lines.append(f"the {there.num_layers} layers are repeated {times} times, one stack after another")
+    pairs = (there, here), (there.of_decoder, here.of_decoder)
+    of_encoder, of_decoder = ((a.num_layers, b.num_layers) for a, b in pairs)
+    depths = {" of the encoder": of_encoder, " of the decoder": of_decoder}
+    for stack, (old, new) in (depths if of_encoder != of_decoder else {"": of_encoder}).items():
+        if old != new:
+            lines.append(f"the {old} layers{stack} are repeated {new // old} times, one stack after another")
     if here.positions == there.positions == "learned" and there.max_length != here.max_length:
         is_longer = here.max_length > there.max_length
         used = f"repeated to {here.max_length}" if is_longer else f"the first {here.max_length} are copied"

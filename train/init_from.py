@@ -14,7 +14,7 @@ from experiment.experiment import Experiment
 from huggingface.origin import Origin, fields_as_there, match_decoder_starts, open_origin, place_of, shifted_targets
 from huggingface.vocabulary import SharedTokens, describe_differences, match_tokens, token_texts
 from models.config import ModelConfig
-from models.parameters import array_types, leaf_name, stacks_layers
+from models.parameters import array_types, leaf_name
 from models.transformer import Params, init_params
 from run.compiled_run import CompiledRun
 from train.conversions import (
@@ -147,10 +147,10 @@ def plan_start(origin: Origin, experiment: Experiment) -> Plan:
     vocab_axes = _axes(model, vocab_size=model.vocab_size + 1)
     position_axes = _axes(model, max_length=model.max_length + 1)
     tokens, notes = _match_vocabularies(origin, experiment)
-    names, layers = names_there(origin.model, model, here, where), layers_there(origin.model, model, where)
+    names = names_there(origin.model, model, here, where)
+    layers = layers_there(origin.model, model, names, where)
     check_widths(origin.model, model, where)
-    repeated = {name for name in here if stacks_layers(name) and len(layers) > origin.model.num_layers}
-    _check_arrays(origin, here, there, names, {**vocab_axes, **position_axes, **dict.fromkeys(repeated, 0)})
+    _check_arrays(origin, here, there, names, {**vocab_axes, **position_axes, **dict.fromkeys(layers, 0)})
     _check_meaning(origin, model)
     notes += match_decoder_starts(origin, experiment)
     if tokens is None and origin.model.vocab_size != model.vocab_size:
@@ -164,7 +164,7 @@ def plan_start(origin: Origin, experiment: Experiment) -> Plan:
         length, positions = here[name].shape[axis], there[names[name]].shape[axis]
         if length != positions:
             slices[name] = (axis, np.arange(length), np.arange(length) % positions)
-    slices |= {name: (0, np.arange(len(layers)), layers) for name in repeated}
+    slices |= {name: (0, np.arange(len(repeated)), repeated) for name, repeated in layers.items()}
     conversions = describe_conversions(origin.model, model, experiment.data.attention_annealing_steps)
     shifted = shifted_targets(experiment)
     if experiment.denoisers[0].objective.prompting is not None and not shifted & origin.shifted:

@@ -116,7 +116,9 @@ def test_show_is_text_and_html(ul2):
     assert (
         "statistics</span> of" not in shown.to_html() and "statistics</span> of" in ul2.show(num_examples=1).to_html()
     )
-    assert "encoder_decoder" in repr(ul2) and ul2._repr_html_().startswith("<pre>model")
+    assert "encoder_decoder, 1 layers a stack, " in repr(ul2) and ul2._repr_html_().startswith("<pre>model")
+    deep = cloze.new(small_config("span_corruption", "encoder_decoder", model__num_decoder_layers=3))
+    assert "encoder_decoder, 2 and 3 layers a stack, " in repr(deep)
 
 
 def test_batches_are_those_of_training(causal):

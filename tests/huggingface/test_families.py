@@ -22,6 +22,8 @@ VARIANTS = {
     "UL2": ("t5_v1_1", dict(feed_forward_proj="gated-silu", num_layers=2)),
     "T5, shared table without scaled logits": ("t5_v1_0", dict(scale_decoder_outputs=False, num_layers=2)),
     "T5, gelu": ("t5_v1_0", dict(feed_forward_proj="gelu", num_layers=2)),
+    "T5-Efficient, a shallow decoder": ("t5_v1_0", dict(num_layers=3, num_decoder_layers=1)),
+    "T5 v1.1, a shallow encoder": ("t5_v1_1", dict(num_layers=1, num_decoder_layers=3)),
     "BERT, tanh GELU, own output table": ("bert", dict(hidden_act="gelu_new", tie_word_embeddings=False) | SMALL),
     "BERT, relu, one token type": ("bert", dict(hidden_act="relu", type_vocab_size=1) | SMALL),
     "RoBERTa, other padding, own output table": ("roberta", dict(pad_token_id=0, tie_word_embeddings=False) | SMALL),
@@ -61,6 +63,8 @@ VARIANTS = {
                            rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 50.0},
                                             "sliding_attention": {"rope_type": "default", "rope_theta": 7.0}})),
     "BART, relu": ("bart", dict(activation_function="relu", encoder_layers=2, decoder_layers=2)),
+    "BART, a shallow decoder": ("bart", dict(encoder_layers=3, decoder_layers=1)),
+    "BART, a shallow encoder": ("bart", dict(encoder_layers=1, decoder_layers=3)),
     "ELECTRA, full width, tanh GELU": ("electra", dict(embedding_size=32, hidden_act="gelu_pytorch_tanh") | SMALL),
 }  # fmt: skip
 

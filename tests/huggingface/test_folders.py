@@ -110,7 +110,10 @@ def test_a_folder_of_a_decoder_without_its_head_is_that_of_its_language_model_wi
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("t5_v1_0", dict(num_decoder_layers=2), r"num_decoder_layers=2 is not supported, only 3"),
+        ("t5_v1_0", dict(num_decoder_layers=2), r"^13 surplus tensors, .*: decoder.block.2.layer.0.layer_norm.weight"),
+        ("t5_v1_0", dict(num_decoder_layers=4), r"^13 missing tensors: decoder.block.3.layer.0"),
+        ("bart", dict(decoder_layers=2), r"^\d+ surplus tensors, .*: model.decoder.layers.2."),
+        ("bart", dict(decoder_layers="3"), r"decoder_layers='3' must be a whole number"),
         ("t5_v1_0", dict(feed_forward_proj="gated-relu"), r"feed_forward_proj='gated-relu' is not supported"),
         ("t5_v1_1", dict(tie_word_embeddings=True), r"shared.weight and lm_head.weight must be equal"),
         ("t5_v1_0", dict(tie_word_embeddings=False), r"lm_head.weight is missing: config.json has"),
@@ -262,6 +265,10 @@ def test_runs_are_written_as_the_class_that_holds_their_model(name, architecture
         ), r"data.bidirectional_inputs=True: LlamaForCausalLM of transformers has False"),
         ("span_corruption", "encoder_decoder", dict(model__share_stacks=True),
          r"model.share_stacks=True: T5ForConditionalGeneration of transformers has False"),
+        ("clm", "encoder_decoder", dict(
+            model__num_decoder_layers=1, model__share_embeddings=False, model__scale_embeddings=True,
+            model__sandwich_norm=True, model__positions="rope",
+        ), r"model.num_decoder_layers=1: T5GemmaForConditionalGeneration of transformers has 0"),
         ("classification", "encoder_only", {}, r"model\.\w+=.*ForSequenceClassification of transformers has"),
     ],
 )  # fmt: skip

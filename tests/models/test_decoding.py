@@ -61,6 +61,11 @@ def test_gpt_neox_decodes_with_a_cache():
     check_logits(config, "decoder_only", prefix=False)
 
 
+@pytest.mark.parametrize(("encoder", "decoder"), [(3, 1), (1, 3)])
+def test_stacks_of_different_depths_decode_with_a_cache(encoder, decoder):
+    check_logits(tiny.config(num_layers=encoder, num_decoder_layers=decoder), "encoder_decoder", prefix=False)
+
+
 def test_shared_stacks_decode_with_a_cache():
     check_logits(tiny.config(share_stacks=True), "encoder_decoder", prefix=False)
 

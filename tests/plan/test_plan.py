@@ -111,15 +111,19 @@ def test_remat_accumulation_and_more_devices_keep_fewer_activations():
     assert small_plan(devices=8).activation_bytes == pytest.approx(plain / 2, rel=0.1)
 
 
-STEPS = [("clm", "decoder_only", "none", 0.0), ("span_corruption", "encoder_decoder", "full", 0.1)]
+STEPS = [
+    ("clm", "decoder_only", "none", 0.0, {}),
+    ("span_corruption", "encoder_decoder", "full", 0.1, {}),
+    ("span_corruption", "encoder_decoder", "full", 0.1, {"model__num_layers": 1, "model__num_decoder_layers": 6}),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "architecture", "remat", "dropout_rate"), STEPS)
-def test_temporaries_are_those_of_the_compiled_step(name, architecture, remat, dropout_rate):
+@pytest.mark.parametrize(("name", "architecture", "remat", "dropout_rate", "depths"), STEPS)
+def test_temporaries_are_those_of_the_compiled_step(name, architecture, remat, dropout_rate, depths):
     """The backward pass of a rematerialized layer needs the scores of that layer; XLA reports them."""
     lengths = {"data__inputs_length": 256, "data__targets_length": 64}
-    overrides = {"model__remat": remat, "model__dropout_rate": dropout_rate}
+    overrides = {"model__remat": remat, "model__dropout_rate": dropout_rate} | depths
     experiment = make_experiment(small_config(name, architecture, **lengths, **overrides))
     from_shapes = estimate(experiment, Topology("cpu:1", 1, None, ()))
     compiled = estimate(experiment, Topology("cpu:1", 1, None, tuple(jax.devices()[:1])))

@@ -84,6 +84,10 @@ CASES = {
     "fsdp, tensor": (SPANS, "decoder_only", {}, {"loss__chunk_size": 5, "mesh__fsdp": 2, "mesh__tensor": 2}),
     "tensor; packed rows": ("clm", "decoder_only", {}, {"mesh__tensor": 2}),
     "fsdp; cross-attention": (SPANS, "encoder_decoder", {}, {"mesh__fsdp": 2}),
+    "fsdp, tensor; stacks of different depths": (
+        SPANS, "encoder_decoder", {"model__num_decoder_layers": 3},
+        {"mesh__fsdp": 2, "mesh__tensor": 2, "model__remat": "full", "model__scan_unroll": 2},
+    ),
     "dropout; fsdp, tensor": (SPANS, "decoder_only", DROPOUT, WHOLE_BATCH | {"mesh__fsdp": 2, "mesh__tensor": 2}),
     "attention order": ("unilm", "encoder_only", {}, {}),
     "blocks": ("block_diffusion", "decoder_only", {}, {"mesh__fsdp": 2}),

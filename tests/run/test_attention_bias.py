@@ -150,6 +150,15 @@ def test_devices_divide_rows_and_heads():
     assert "3.95 GiB of biases" in whole_heads
 
 
+def test_the_layers_of_each_stack_have_gradients():
+    lengths = {"data__inputs_length": 80, "data__targets_length": 40}
+    experiment = experiment_of("ul2:packed", "encoder_decoder", model__num_decoder_layers=5, **lengths)
+    pair = ROWS * 2 * 2 / GIB  # rows, heads, bytes of a bfloat16
+    biases, gradients = pair * (80 * 80 + 40 * 40), pair * (2 * 80 * 80 + 5 * 40 * 40)
+    [warning] = bias_warnings(experiment, "hopper", MESH)
+    assert f" {biases:.3g} GiB of biases and {gradients:.3g} GiB of their gradients" in warning
+
+
 def test_a_plan_for_gpus_has_the_warning():
     experiment = experiment_of("ul2:packed", "encoder_decoder", train__batch_size=8)
     plan = estimate(experiment, Topology("h100:4", 4, CHIPS["h100"], ()))

@@ -13,7 +13,7 @@ from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from run.corpus import open_corpora
 from studies.dry_run import print_plan
-from studies.plan import Job, PlannedRun, find_confounders, jobs_of, with_fields
+from studies.plan import Job, PlannedRun, find_confounders, jobs_of, unread_fields, with_fields
 from studies.planning import make_plan
 from studies.results import StudyFolder
 from studies.study import load_study, make_study
@@ -147,6 +147,16 @@ def test_what_is_a_confounder(variants, varies, confounders):
         for name, each in made.variants.items()
     }
     assert find_confounders(made, stages) == confounders
+
+
+def test_a_decoder_as_deep_as_the_encoder_is_no_difference():
+    def unread(*depths):
+        fields = {"model.architecture": "encoder_decoder"}
+        return "model.num_decoder_layers" in unread_fields(
+            fields | dict(zip(("model.num_layers", "model.num_decoder_layers"), depths, strict=True))
+        )
+
+    assert [unread(4, 0), unread(4, 4), unread(4, 2)] == [True, True, False]
 
 
 def test_the_text_of_a_sweep_is_checked_before_anything_runs(corpus):

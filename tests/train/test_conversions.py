@@ -233,6 +233,39 @@ def test_layers_are_repeated(corpus, tmp_path):
     assert "copied" in lines[2] and len(lines) == 3
 
 
+def test_the_layers_of_each_stack_are_repeated(corpus, tmp_path):
+    """From stacks of 4 and 1 layers to 4 and 3."""
+    shape = {"model__num_layers": 4, "model__num_decoder_layers": 1}
+    _, saved = save(tmp_path, corpus, "encoder_decoder", **shape)
+    pair = "prefix_lm", "encoder_decoder"
+    config = fields(corpus, *pair, train__init_from=str(tmp_path))
+    taken = with_origin_fields(config, {})["model"]
+    assert (taken["num_layers"], taken["num_decoder_layers"]) == (4, 1)
+    assert with_origin_fields(config, {"model.num_decoder_layers": 3})["model"]["num_layers"] == 4
+    _, params, lines = started(corpus, tmp_path, *pair, **shape | {"model__num_decoder_layers": 3})
+    for path, array in by_name(params).items():
+        expected = by_name(saved)[path]
+        is_deeper = path.startswith("decoder/layers/")
+        np.testing.assert_array_equal(array, np.concatenate([expected] * 3) if is_deeper else expected, err_msg=path)
+    assert lines[1] == " converted  the 1 layers of the decoder are repeated 3 times, one stack after another"
+    assert "copied" in lines[2] and len(lines) == 3
+    _, again, lines = started(corpus, tmp_path, *pair, **shape)
+    jax.tree.map(np.testing.assert_array_equal, again, saved)
+    assert "copied" in lines[1] and len(lines) == 2
+
+
+def test_a_decoder_becomes_two_stacks_of_different_depths(corpus, tmp_path):
+    _, saved = save(tmp_path, corpus)
+    shape = {"model__num_layers": 2, "model__num_decoder_layers": 4}
+    _, params, lines = started(corpus, tmp_path, "prefix_lm", "encoder_decoder", **shape)
+    found, (first, second) = by_name(params), by_name(saved)["decoder/layers/self_attention/query/kernel"]
+    np.testing.assert_array_equal(found["encoder/layers/self_attention/query/kernel"], [first, second])
+    for attention in ("self_attention", "cross_attention"):
+        kernels = found[f"decoder/layers/{attention}/query/kernel"]
+        np.testing.assert_array_equal(kernels, [first, second, first, second])
+    assert lines[2] == " converted  the 2 layers of the decoder are repeated 2 times, one stack after another"
+
+
 DECODER, CLM = ("decoder_only",), ("clm", "decoder_only")
 
 
@@ -244,6 +277,14 @@ DECODER, CLM = ("decoder_only",), ("clm", "decoder_only")
         (
             ("encoder_decoder",), {}, ("prefix_lm", "encoder_decoder"), {"merged_attention": True},
             "decoder/layers/cross_attention/key/kernel is .* in that run and missing here",
+        ),
+        (
+            ("encoder_decoder",), {}, ("prefix_lm", "encoder_decoder"), {"num_decoder_layers": 3},
+            "model.num_decoder_layers=3 must be a multiple of 2, the layers",
+        ),
+        (
+            ("encoder_decoder",), {"num_decoder_layers": 4}, ("prefix_lm", "encoder_decoder"), {},
+            "model.num_layers=2 must be a multiple of 4, the layers",
         ),
         (("encoder_decoder",), {}, CLM, {}, "'encoder_decoder' there and 'decoder_only' here: no rule"),
         (
