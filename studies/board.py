@@ -227,7 +227,7 @@ class StudyText:
     def commands(self) -> str:
         """The commands of the first complete run of each variant, in workdirs that are not those of the study."""
         firsts = [runs[0] for name in self.results.study.variants if (runs := self.results.of(name))]
-        commands = "\n".join(command for run in firsts for command in self.results.commands_of(run))
+        commands = "\n".join(command for run in firsts for command in run.commands)
         return re.sub(r"(?<==)\S*/runs/", f"runs/{self.name}/", commands)
 
     def shares(self) -> dict[str, dict[str, Share]]:

@@ -202,19 +202,19 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     measured = {name: measure.measure(name, trained) for name, measure in measures.items()}
     environment = _environment() | variant.text_digests | digests_of(measures.values())
     environment |= code_digests(folder.workdir(name).config() for name in stages)
-    commands = dict.fromkeys(measure.command(trained.workdir.path, trained) for measure in measures.values())
+    commands = [run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()]
+    commands += dict.fromkeys(filter(None, (measure.command(trained) for measure in measures.values())))
     outcome = Outcome(
         **vars(job),
         **_numbers(measured),
         **(_training(variant, trained) if variant.main is not None else {}),
         swept=swept,
-        commands=[run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()],
+        commands=commands,
         heldout_digest=heldout,
         environment=environment | {"hash of the source code": code},
         code="+".join(folder.code_of(job)) or "unknown",
         measured_by=code,
         config_digest=plan.config_digest(job, swept),
-        measure_commands=[*filter(None, commands)],
     )
     folder.write(job, outcome)
     return True

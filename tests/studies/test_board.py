@@ -160,10 +160,6 @@ def test_the_warnings_of_a_report_are_those_of_the_board(tmp_path, monkeypatch):
     StudyFolder(folder).add_report(2)
     page = run(monkeypatch, tmp_path / "board.md", folder)
     assert "**Warning: 1 of 2 files held out.**" in page and "also written with 2 seeds" in page
-    fields = json.loads((folder / "study.json").read_text())
-    earlier = {field: fields[field] for field in ("study", "overrides", "runs", "code", "mixed_code")}
-    (folder / "study.json").write_text(json.dumps(earlier))
-    assert "Warning" not in run(monkeypatch, tmp_path / "board.md", folder)
 
 
 def test_the_report_of_a_kept_study_is_linked_and_foreign_names_are_text(folder, tmp_path, monkeypatch):
