@@ -17,7 +17,6 @@ import io
 import json
 import math
 import os
-import shlex
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +26,6 @@ from contract.errors import ConfigError
 from experiment.config import from_mapping
 from files.atomic import read_json, write_bytes, write_json, write_text
 from files.paths import check_local
-from studies.measures import make_measure
 from studies.plan import Job, Plan, jobs_of
 from studies.study import Study
 from workdir.run_config import flatten
@@ -92,13 +90,12 @@ class Outcome:
       margins: measure -> the standard error of its value over held-out documents, where it is known.
       floors: measure -> the name of a floor (evaluation/floors.py) -> its value, in the unit of the measure.
       swept: the field of a sweep -> the value that the sweep chose.
-      commands: the commands that repeat the training; `Results.commands_of` has those of its measures too.
+      commands: the commands that repeat the training, and then the measures that read the finished run.
       heldout_digest: of the held-out text, equal for runs that compare.
       environment: what the run was trained on: name -> text, such as "device": "cpu x 1", "jax": "0.10.2".
       code: digest of the source that trained the run; several, with "+" between them, if the code changed in between.
         measured_by: of the source that measured it.
       config_digest: Plan.config_digest.
-      measure_commands: of the measures that read the finished run.
     """
 
     variant: str
@@ -123,7 +120,6 @@ class Outcome:
     code: str = ""
     measured_by: str = ""
     config_digest: str = ""
-    measure_commands: Sequence[str] = ()
 
     @property
     def job(self) -> Job:
@@ -147,7 +143,7 @@ class StudyFile:
       code: digest of the source with which the study began.
       mixed_code: whether the study was continued with --mixed_code.
       warnings: those of the Plan.
-      readings: how often the runs read their training text, at most; 0 where that is not known.
+      readings: how often the runs read their training text, at most.
       reported: the numbers of seeds of the study for which a report with verdicts has been written.
       tokenizers: variant -> VariantPlan.tokenizer.
     """
@@ -157,10 +153,10 @@ class StudyFile:
     runs: dict[str, dict[str, dict[str, Any]]]
     code: str
     mixed_code: bool
-    warnings: tuple[str, ...] = ()
-    readings: float = 0.0
-    reported: tuple[int, ...] = ()
-    tokenizers: dict[str, str] = dataclasses.field(default_factory=dict)
+    warnings: tuple[str, ...]
+    readings: float
+    reported: tuple[int, ...]
+    tokenizers: dict[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,16 +194,6 @@ class Results:
     def of(self, variant: str) -> list[Outcome]:
         """Returns the complete runs of a variant, by seed."""
         return [outcome for outcome in self.outcomes if outcome.variant == variant]
-
-    def commands_of(self, run: Outcome) -> list[str]:
-        """Returns the commands that repeat a complete run and its measures."""
-        flags = [flag for command in run.commands for flag in shlex.split(command) if flag.startswith("--workdir=")]
-        workdirs = [flag.removeprefix("--workdir=") for flag in flags]
-        [workdir, *_] = [one for one in workdirs if Path(one).name == run.job.name] or [""]
-        of_study = self.study.measures
-        measures = [make_measure(measure, of_study[measure]) for measure in run.values if measure in of_study]
-        commands = dict.fromkeys(measure.command(workdir) for measure in measures if workdir)
-        return [*run.commands, *(run.measure_commands or filter(None, commands))]
 
     @property
     def versions(self) -> dict[str, list[str]]:
@@ -250,7 +236,7 @@ class StudyFolder:
         """
         files = source_files()
         file, digest = self.path / "study.json", digest_of(files)
-        fields = _study_fields(plan, overrides) | {"code": digest, "mixed_code": mixed_code}
+        fields = _study_fields(plan, overrides) | {"code": digest, "mixed_code": mixed_code, "reported": []}
         try:
             if not file.exists():
                 others = self.path.iterdir() if self.path.is_dir() else ()
@@ -303,7 +289,7 @@ class StudyFolder:
         file = self.path / "study.json"
         if not file.exists():
             raise ConfigError(f"--out={self.path} is not the folder of a study: run the study without --report first")
-        return _read(StudyFile, file, remedy=remedy, optional=("warnings", "readings", "reported", "tokenizers"))
+        return _read(StudyFile, file, remedy=remedy)
 
     def add_report(self, seeds: int) -> None:
         """Records that a report of the study has verdicts, with this number of seeds."""
@@ -338,7 +324,7 @@ class StudyFolder:
             return Outcome(**run, state="missing", reason="the run has not started")
         remedy, reason = "the same command measures the run again", ""
         try:
-            outcome = _read(Outcome, file, remedy, optional=("measure_commands",))
+            outcome = _read(Outcome, file, remedy)
         except ConfigError as error:
             return Outcome(**run, state="damaged", reason=str(error))
         if problem := _problem(outcome, job, plan):
@@ -380,14 +366,9 @@ class StudyFolder:
         )
 
 
-def _read(cls: type[T], file: Path, remedy: str, optional: Sequence[str]) -> T:
-    """Returns what a study wrote to a JSON file. Raises ConfigError, one line, if it is not of this form.
-
-    optional: the fields that earlier versions have not written, and that then have their defaults.
-    """
-    optional_fields = [field for field in dataclasses.fields(cls) if field.name in optional]
-    defaults = {one.name: {} if one.default is dataclasses.MISSING else one.default for one in optional_fields}
-    fields = defaults | read_json(file, remedy=remedy)
+def _read(cls: type[T], file: Path, remedy: str) -> T:
+    """Returns what a study wrote to a JSON file. Raises ConfigError, one line, if it is not of this form."""
+    fields = read_json(file, remedy=remedy)
     try:
         return from_mapping(cls, fields, "")
     except ConfigError as error:
