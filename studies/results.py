@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from configs.base import get_config
 from contract.errors import ConfigError
 from experiment.config import from_mapping
 from files.atomic import read_json, write_bytes, write_json, write_text
@@ -260,6 +261,21 @@ class StudyFolder:
         except OSError as error:
             raise ConfigError(f"--out={self.path} cannot be written: {error.strerror}: {error.filename}") from error
 
+    def continued(self, plan: Plan) -> Plan:
+        """Returns the plan with Plan.later, if the study began with code that did not have all fields of today."""
+        if not (self.path / "study.json").exists():
+            return plan
+        there = [flatten(run["main"]) for run in self.study_file().runs.values()]
+        runs = [run for one in plan.variants.values() for run in (*one.stages, *one.fine_tunings.values())]
+        here = [flatten(run.fields) for run in runs]
+        default = flatten(get_config().to_dict())
+        later = {
+            field
+            for field in default.keys() - set().union(*there)
+            if all(run.get(field, default[field]) == default[field] for run in here)
+        }
+        return dataclasses.replace(plan, later=frozenset(later))
+
     def check(self, plan: Plan) -> None:
         """Raises ConfigError unless the folder is that of the study."""
         self.study_file()
@@ -411,9 +427,9 @@ def _study_fields(plan: Plan, overrides: Mapping[str, str]) -> dict[str, Any]:
     runs = {
         variant.name: {
             "sweep": variant.sweep,
-            "start": variant.start.fields if variant.start is not None else {},
-            "main": variant.main.fields,
-            **{measure: run.fields for measure, run in variant.fine_tunings.items()},
+            "start": plan.kept_fields(variant.start) if variant.start is not None else {},
+            "main": plan.kept_fields(variant.main),
+            **{measure: plan.kept_fields(run) for measure, run in variant.fine_tunings.items()},
         }
         for variant in plan.variants.values()
     }
