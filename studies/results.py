@@ -226,7 +226,7 @@ class StudyFolder:
     def begin(self, plan: Plan, overrides: Mapping[str, Any], *, mixed_code: bool = False) -> None:
         """Creates the folder for a study, or checks that it is this study's. Several workers may do so at once.
 
-        The number of seeds may change.
+        The number of seeds may change, and variants may be added.
 
         Args:
           overrides: those of the command line.
@@ -277,10 +277,11 @@ class StudyFolder:
         return dataclasses.replace(plan, later=frozenset(later))
 
     def check(self, plan: Plan) -> None:
-        """Raises ConfigError unless the folder is that of the study."""
+        """Raises ConfigError unless the folder is that of the study, or of one without some of its variants."""
         self.study_file()
-        there = read_json(self.path / "study.json", remedy=_OTHER_OUT)
-        old, new = (_comparable(fields) for fields in (there, _study_fields(plan, {})))
+        there, here = read_json(self.path / "study.json", remedy=_OTHER_OUT), _study_fields(plan, {})
+        here["runs"] = {name: run for name, run in here["runs"].items() if name in there["runs"]}
+        old, new = _comparable(there), _comparable(here)
         for field in {**old, **new}:
             if old.get(field) != new.get(field):
                 there, here = (json.dumps(fields.get(field))[:60] for fields in (old, new))

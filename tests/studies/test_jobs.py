@@ -475,6 +475,17 @@ def test_more_seeds_may_be_added(corpus, tmp_path):
     assert (there.study.seeds, there.study.budget.amount, there.overrides) == (3, 512, {})
 
 
+def test_variants_may_be_added_and_not_removed(corpus, tmp_path):
+    folder, study = StudyFolder(tmp_path), small_study(corpus)
+    other = dataclasses.replace(study.variants["slow"], overrides={RATE: 0.03})
+    more = dataclasses.replace(study, variants={**study.variants, "other": other})
+    folder.begin(make_plan(study, {}), {})
+    folder.begin(make_plan(more, {}), {})
+    assert folder.study_file().runs.keys() == {*study.variants, "other"}
+    with pytest.raises(ConfigError, match=r"has another study than --study: runs\.other\..* here"):
+        folder.check(make_plan(study, {}))
+
+
 def test_the_report_says_that_another_one_had_verdicts_with_another_number_of_seeds(
     corpus, tmp_path, quick, monkeypatch
 ):
