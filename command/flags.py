@@ -14,10 +14,10 @@ process, and calls `parse_flags` first:
         run_command(main)
 """
 
-import ast
 import contextlib
 import difflib
 import importlib.util
+import inspect
 import itertools
 import os
 import pathlib
@@ -100,10 +100,7 @@ def define_config(
     """
     define_code(flag_values)
     if same_model:
-        taken = (
-            "Config whose model, optimizer, precision, loss options, batch size and lengths of rows replace --config's."
-        )
-        flags.DEFINE_string("same_model", None, taken, flag_values)
+        flags.DEFINE_string("same_model", None, _SAME_MODEL_HELP, flag_values)
     options = {"help_string": _CONFIG_HELP, "flag_values": flag_values, "sys_argv": argv}
     return config_flags.DEFINE_config_file("config", **options)
 
@@ -284,32 +281,17 @@ def objective_descriptions(fields: Mapping[str, Any], prefix: str = "objective")
 
     fields: of the objective, with those of its denoisers, if any.
     """
+    from objectives import OBJECTIVES  # takes a tenth of a second, and --help alone needs it
+
     found = {}
-    if entry := re.search(rf'"{re.escape(str(fields.get("name")))}": (\w+)', _source_of("__init__")):
-        found = {f"{prefix}.{field}": text for field, text in _described_class("__init__", entry[1]).items()}
+    for cls in reversed(getattr(OBJECTIVES.get(str(fields.get("name"))), "__mro__", ())):
+        for names, text in re.findall(r"^(\w+(?:, \w+)*): (.*(?:\n .*)*)", inspect.getdoc(cls) or "", re.MULTILINE):
+            described = textwrap.shorten(text, 110, placeholder=" ...")
+            found |= {f"{prefix}.{name}": described for name in names.split(", ")}
     for name, group in fields.items():
         if isinstance(group, Mapping):
             found |= objective_descriptions(group, f"{prefix}.{name}")
     return found
-
-
-def _described_class(module: str, name: str) -> dict[str, str]:
-    """Returns the fields of a class of objectives/, which `module` imports, and of its bases -> what they are."""
-    found: dict[str, str] = {}
-    origin = re.search(rf"^from objectives\.(\w+) import .*\b{name}\b", _source_of(module), re.MULTILINE)
-    for node in ast.parse(_source_of(origin[1])).body if origin else ():
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            for base in node.bases:
-                found |= _described_class(origin[1], ast.unparse(base))
-            paragraphs = r"^(\w+(?:, \w+)*): (.*(?:\n .*)*)"
-            for names, text in re.findall(paragraphs, ast.get_docstring(node) or "", re.MULTILINE):
-                found |= dict.fromkeys(names.split(", "), textwrap.shorten(text, 110, placeholder=" ..."))
-    return found
-
-
-def _source_of(module: str) -> str:
-    path = _BASE_CONFIG.parent.parent / "objectives" / f"{module}.py"
-    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def _check_config_file(argv: list[str]) -> None:

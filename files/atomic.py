@@ -2,8 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
-import glob
 import json
 import os
 import shutil
@@ -173,8 +171,7 @@ def check_new_folder(path: str | os.PathLike, flag: str) -> None:
 def atomic_folder(path: str | os.PathLike, flag: str) -> Iterator[Path]:
     """Yields an empty temporary folder next to `path`, which gets the name `path` at the end of the context.
 
-    An error within the context removes the temporary folder, and leaves what is at `path` as it was. Temporary folders
-    of killed processes are removed first: a living one has the lock of its folder.
+    An error within the context removes the temporary folder, and leaves what is at `path` as it was.
 
     Args:
       path: does not exist, or is an empty folder. Folders above it are made.
@@ -187,35 +184,14 @@ def atomic_folder(path: str | os.PathLike, flag: str) -> Iterator[Path]:
     building = target.with_name(f".{target.name}.new-{uuid.uuid4().hex[:8]}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for stale in target.parent.glob(f".{glob.escape(target.name)}.new-{'[0-9a-f]' * 8}"):
-            with _folder_lock(stale) as is_free:
-                if is_free:
-                    shutil.rmtree(stale, ignore_errors=True)
         building.mkdir()
-        with _folder_lock(building):
-            yield building
-            check_new_folder(path, flag)  # it may have been made since
-            building.rename(target)
+        yield building
+        check_new_folder(path, flag)  # it may have been made since
+        building.rename(target)
     except OSError as error:
         raise ConfigError(f"{flag}={path} cannot be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(building, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _folder_lock(folder: Path) -> Iterator[bool]:
-    """Holds flock's lock of a folder, which ends with its process. Yields False, without it, where it cannot be had.
-
-    Another process has the lock, or the path is no folder, or the file system has no such locks.
-    """
-    with contextlib.ExitStack() as stack:
-        is_held = False
-        with contextlib.suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_held = True
-        yield is_held
 
 
 def _destination(path: str) -> str:

@@ -4,8 +4,6 @@ import dataclasses
 import hashlib
 
 import jax
-import jax.numpy as jnp
-from jax import Array
 
 from cluster.cluster import Cluster
 from contract.errors import ConfigError, errors_naming
@@ -15,9 +13,9 @@ from huggingface.origin import Origin, fields_as_there, match_decoder_starts, op
 from huggingface.vocabulary import describe_differences, token_texts
 from models.config import ModelConfig
 from models.flops import hidden_flops, logits_flops, scored_length
-from models.parameters import leaf_name
 from models.transformer import Params
 from run.sharding import make_mesh, shardings
+from workdir.checksums import checksums
 
 
 def with_teacher(experiment: Experiment) -> Experiment:
@@ -50,7 +48,8 @@ def load_teacher(experiment: Experiment) -> tuple[Experiment, tuple[Params, ...]
     if not frozen_shapes:
         return experiment, ()
     params, step = origin.load(mesh)
-    identity = {"parameters": _digest(params)} | ({} if step is None else {"step": step})
+    digest = hashlib.sha256(repr(sorted(checksums(params).items())).encode()).hexdigest()[:16]
+    identity = {"parameters": digest} | ({} if step is None else {"step": step})
     of_step = "" if step is None else f", step {step:,}"
     teacher = experiment.teacher.replace(origin.where, f"{origin.where}{of_step}", 1)
     config = experiment.config | {"teacher": identity}
@@ -142,18 +141,3 @@ def _check_rows(experiment: Experiment, model: ModelConfig, origin: Origin) -> l
     if here.architecture == "decoder_only" and here.has_prefix and not model.has_prefix:
         return [f"{where} reads every row causally, while rows here also see later tokens"]
     return []
-
-
-def _digest(params: Params) -> str:
-    """Returns 16 hexadecimal digits that differ for parameters that differ, on any mesh and number of processes."""
-
-    def checksum(array: Array) -> Array:
-        """uint32 []: the sum of each entry's bits times an odd number of its own, in any order of addition."""
-        bits, index = jax.lax.bitcast_convert_type(array, jnp.uint32), jnp.zeros(array.shape, jnp.uint32)
-        for axis, size in enumerate(array.shape):
-            index = index * jnp.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, array.shape, axis)
-        return (bits * (2 * index + 1)).sum(dtype=jnp.uint32)
-
-    checksums = jax.jit(lambda params: jax.tree.map(checksum, params))(params)
-    lines = [f"{leaf_name(path)} {int(value)}" for path, value in jax.tree_util.tree_leaves_with_path(checksums)]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

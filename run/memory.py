@@ -12,7 +12,7 @@ microbatches do not divide the rows of a device there.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,16 +22,14 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from cluster.devices import GIB
-from contract.errors import ConfigError
 from contract.windows import Windows
-from experiment.experiment import Experiment, make_experiment
+from experiment.experiment import Experiment
 from learners.learner import Batch, Learner
 from models.flops import scored_length
 from models.placement import placed, platform_of, target_platform
 from models.transformer import Params
 from run import sharding
 from run.compiled_run import abstract_state, attention_of, check_mesh, has_per_row_masks
-from run.restore import config_for_reading
 from workdir.checkpoint import abstract
 
 # The least share that the estimate of activations from shapes is of what a compiler needs. Of all temporaries but
@@ -251,18 +249,20 @@ def _biases_of_rows(experiment: Experiment, mesh: Mapping[str, int]) -> list[str
     model, stacks, reason = experiment.model, _pairs_with_own_biases(experiment), "rows have several segments"
     if not stacks:
         return []
+    without = "model.positions='rope' has none"
     if model.merged_attention or has_per_row_masks(experiment):
         reason = "rows have masks of their own"
+    else:
+        one_segment = "data.examples_per_row=1 and data.documents='join' or 'split'"
+        without += f", nor have rows of one segment: {one_segment}, if the objective takes them"
     splits_heads = model.num_heads % mesh["tensor"] == model.num_kv_heads % mesh["tensor"] == 0
     heads = model.num_heads // (mesh["tensor"] if splits_heads else 1)
     rows = experiment.train.batch_size // (mesh["data"] * mesh["fsdp"])
     pair = rows * heads * jnp.dtype(model.dtype).itemsize / GIB
     biases, gradients = (pair * sum(numbers) for numbers in zip(*stacks, strict=True))
-    remedies = ", or ".join(_remedies(experiment))
     return [
         f"model.positions='relative' is an array of biases for each row here, because {reason}: a device writes "
-        f"{biases:.3g} GiB of biases and {gradients:.3g} GiB of their gradients a step"
-        + (f"; use {remedies}" if remedies else "")
+        f"{biases:.3g} GiB of biases and {gradients:.3g} GiB of their gradients a step; {without}"
     ]
 
 
@@ -277,33 +277,6 @@ def _pairs_with_own_biases(experiment: Experiment) -> list[tuple[int, int]]:
         keys = data.targets_length + data.inputs_length * model.merged_attention
         stacks.append((data.targets_length * keys, model.of_decoder.num_layers, model.merged_attention))
     return [(pairs, pairs * layers) for pairs, layers, has_masks in stacks if has_masks or not model.one_segment]
-
-
-def _remedies(experiment: Experiment) -> Iterator[str]:
-    """Yields changes that the config accepts and that leave no biases of rows: the fewest to data, and to positions."""
-    data, config = experiment.data, config_for_reading(experiment.config)
-
-    def leaves_none(section: str, fields: Mapping[str, Any]) -> bool:
-        try:
-            changed = make_experiment(
-                config | {section: config[section] | fields}, vocab_size=experiment.model.vocab_size
-            )
-        except ConfigError:
-            return False
-        return changed.model.positions != "relative" or not _pairs_with_own_biases(changed)
-
-    rows: list[dict[str, Any]] = [{}]
-    if data.examples_per_row > 1:
-        length = data.inputs_length // data.examples_per_row
-        one = {"examples_per_row": 1, "packing": "equal"}
-        rows = [one, one | {"inputs_length": length, "targets_length": min(data.targets_length, length)}]
-    for fields in ({**row, "documents": cut} for row in rows for cut in (data.documents, "join", "split")):
-        changes = {name: value for name, value in fields.items() if value != getattr(data, name)}
-        if changes and leaves_none("data", changes):
-            yield " and ".join(f"data.{name}={value!r}" for name, value in changes.items())
-            break
-    if leaves_none("model", {"positions": "rope"}):
-        yield "model.positions='rope', which has no bias"
 
 
 def _kernel_residuals(function: Callable[..., Array], arguments: Sequence[str], result: str) -> Callable[..., Array]:

@@ -72,7 +72,7 @@ def main() -> None:
         import_report_libraries()  # the report needs them, hours later
         # Only the jobs use the accelerator: this process would take memory from them.
         jax.config.update("jax_platforms", "cpu")
-    plan = make_plan(study, overrides)
+    plan = folder.continued(make_plan(study, overrides))
     jobs = jobs_of(plan, worker, num_workers)
     if _DRY_RUN.value:
         print_plan(plan, jobs)

@@ -9,7 +9,6 @@ a study has that measure. Needs matplotlib and jinja2: pip install -e '.[plot]'.
 
 import dataclasses
 import glob
-import itertools
 import os
 import re
 import shlex
@@ -66,9 +65,6 @@ def main() -> None:
         by_name[name] = folder
     command = shlex.join(["python", "-m", "train.board", *sys.argv[1:]])
     studies = {name: read_study(folder) for name, folder in by_name.items()}
-    for (name, one), (other, two) in itertools.combinations(studies.items(), 2):
-        if one.outcomes == two.outcomes:
-            raise ConfigError(f"--studies: {by_name[name]} and {by_name[other]} have the same runs: leave one out")
     write_board(studies, by_name, _HARDWARE.value, _OUT.value, command)
     print(f"written to {_OUT.value}")
 
@@ -79,9 +75,6 @@ def check_board(out: str) -> None:
     if path.suffix != ".md":
         raise ConfigError(f"--out={out} must end in .md")
     check_output(out)
-    for folder in path.resolve().parents:
-        if (folder / "study.json").is_file():
-            raise ConfigError(f"--out={out} is in the folder of the study {folder}: name a file outside it")
     is_board = path.is_file() and path.read_text(encoding="utf-8", errors="replace").startswith(_MARK)
     others = [other for other in (path, path.with_suffix(".svg"), path.with_suffix("")) if other.exists()]
     if others and not is_board:
@@ -225,7 +218,7 @@ class StudyText:
     def commands(self) -> str:
         """The commands of the first complete run of each variant, in workdirs that are not those of the study."""
         firsts = [runs[0] for name in self.results.study.variants if (runs := self.results.of(name))]
-        commands = "\n".join(command for run in firsts for command in self.results.commands_of(run))
+        commands = "\n".join(command for run in firsts for command in run.commands)
         return re.sub(r"(?<==)\S*/runs/", f"runs/{self.name}/", commands)
 
     def shares(self) -> dict[str, dict[str, Share]]:

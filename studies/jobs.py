@@ -186,15 +186,9 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     start = folder.workdir(f"{job.name}-start") if variant.start is not None else None
     trained = Trained(folder.workdir(job.name), start, fine_tunings)
     config = trained.workdir.config() if variant.main is not None else {}
-    heldout = config.get("corpus", {}).get("heldout", "")
-    if heldout != plan.heldout_digest_of(job):  # the corpus has changed since
-        raise ConfigError(
-            f"{trained.workdir} held out text with the digest {heldout}, and the study's has "
-            f"{plan.heldout_digest_of(job)}: restore the corpus, or delete the run to train it again"
-        )
     for name, (run, fields) in stages.items():
         _check_config(folder.workdir(name), fields)
-        if folder.workdir(name).config()["corpus"]["fingerprint"] != run.text_digest:
+        if folder.workdir(name).config()["corpus"]["fingerprint"] != run.text_digest:  # the corpus has changed since
             raise ConfigError(
                 f"{folder.workdir(name)} was trained on other text than the study's: restore the corpus, or delete the "
                 "run to train it again"
@@ -202,19 +196,19 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     measured = {name: measure.measure(name, trained) for name, measure in measures.items()}
     environment = _environment() | variant.text_digests | digests_of(measures.values())
     environment |= code_digests(folder.workdir(name).config() for name in stages)
-    commands = dict.fromkeys(measure.command(trained.workdir.path, trained) for measure in measures.values())
+    commands = [run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()]
+    commands += dict.fromkeys(filter(None, (measure.command(trained) for measure in measures.values())))
     outcome = Outcome(
         **vars(job),
         **_numbers(measured),
         **(_training(variant, trained) if variant.main is not None else {}),
         swept=swept,
-        commands=[run.command(fields, folder.workdir(name).path) for name, (run, fields) in stages.items()],
-        heldout_digest=heldout,
+        commands=commands,
+        heldout_digest=config.get("corpus", {}).get("heldout", ""),
         environment=environment | {"hash of the source code": code},
         code="+".join(folder.code_of(job)) or "unknown",
         measured_by=code,
         config_digest=plan.config_digest(job, swept),
-        measure_commands=[*filter(None, commands)],
     )
     folder.write(job, outcome)
     return True

@@ -176,11 +176,8 @@ class Measure(abc.ABC):
         """Whether the runs of a variant are measured."""
         return not self.only or variant in self.only
 
-    def command(self, workdir: str, trained: Trained | None = None) -> str:
-        """Returns the command that measures the run in `workdir` again; "" if its training prints the value.
-
-        trained: the run. Without it the command lacks the run's text and its code from outside this repository.
-        """
+    def command(self, trained: Trained) -> str:
+        """Returns the command that measures the run again; "" if its training prints the value."""
         return ""
 
 
@@ -205,8 +202,8 @@ class HeldoutMetric(_Scored):
     def check(self, experiment):
         _check_heldout_metric(self.scored(experiment), self.metric)
 
-    def command(self, workdir, trained=None):
-        return _evaluate(workdir, self.config, self.overrides, {}, trained) if self.config else ""
+    def command(self, trained):
+        return _evaluate(trained, self.config, self.overrides, {}) if self.config else ""
 
     def measure(self, name, trained):
         if not self.config:
@@ -264,9 +261,9 @@ class ProbeMetric(_Scored):
                 f"{', '.join(_PROBE_METRICS)}"
             )
 
-    def command(self, workdir, trained=None):
+    def command(self, trained):
         given = {name: ",".join(map(str, v)) if isinstance(v, list | tuple) else v for name, v in self.fields.items()}
-        return _evaluate(workdir, self.config, self.overrides, {"probe": self.probe} | given, trained)
+        return _evaluate(trained, self.config, self.overrides, {"probe": self.probe} | given)
 
     def measure(self, name, trained):
         line = trained.answer(self._probe(), self.config, self.overrides)
@@ -313,21 +310,17 @@ def digests_of(measures: Iterable[Measure]) -> dict[str, str]:
     return {f"digest of {file}": hashlib.blake2b(of, digest_size=8).hexdigest() for file, of in contents.items()}
 
 
-def _evaluate(
-    workdir: str, config: str, overrides: Mapping[str, Any], flags: Mapping[str, Any], trained: Trained | None
-) -> str:
-    """Returns a command of train.evaluate. flags: besides those of the workdir and the config."""
-    code = ""
-    if trained is not None:
-        experiment = trained.experiment
-        code = code_flag(experiment.learner, experiment.denoisers)
-        if config:
-            default = flatten(resolve(config, {}, config))
-            ours = flatten({"data": {name: experiment.config["data"][name] for name in _OF_RUN}})
-            overrides = {field: v for field, v in ours.items() if default.get(field) != v} | dict(overrides)
+def _evaluate(trained: Trained, config: str, overrides: Mapping[str, Any], flags: Mapping[str, Any]) -> str:
+    """Returns the command of train.evaluate for a run. flags: besides those of the workdir and the config."""
+    experiment = trained.experiment
+    if config:
+        default = flatten(resolve(config, {}, config))
+        ours = flatten({"data": {name: experiment.config["data"][name] for name in _OF_RUN}})
+        overrides = {field: v for field, v in ours.items() if default.get(field) != v} | dict(overrides)
     of_config = [f"--config={config}"] * bool(config) + override_flags(overrides)
     given = [f"--{name}={value}" for name, value in flags.items()]
-    return shlex.join(["python", "-m", "train.evaluate", f"--workdir={workdir}", *of_config, *given]) + code
+    command = shlex.join(["python", "-m", "train.evaluate", f"--workdir={trained.workdir}", *of_config, *given])
+    return command + code_flag(experiment.learner, experiment.denoisers)
 
 
 def make_measure(name: str, fields: Mapping[str, Any]) -> Measure:

@@ -172,6 +172,8 @@ class Plan:
     Attributes:
       file_digests: of the files that measures read: studies.measures.digests_of.
       warnings: what a reader must know first, each once.
+      later: fields of configs/base.py that the code with which the study began did not have. All runs have their
+        defaults, and neither study.json nor a digest of a config has them.
     """
 
     study: Study
@@ -179,6 +181,7 @@ class Plan:
     measures: dict[str, Measure]
     file_digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
     warnings: Sequence[str] = ()
+    later: frozenset[str] = frozenset()
 
     @property
     def confounders(self) -> dict[str, list[Any]]:
@@ -227,10 +230,18 @@ class Plan:
     def config_digest(self, job: "Job", swept: Mapping[str, Any]) -> str:
         """Returns a digest of the configs of a job's runs. swept: the field of a sweep -> the value that it chose."""
         variant = self.runs[job.variant]
-        tuned = [run.fields for name, run in variant.fine_tunings.items() if name in self.measures_of(job)]
-        fields = [job.name, dict(swept), [run.fields for run in variant.stages], tuned]
+        tuned = [run for name, run in variant.fine_tunings.items() if name in self.measures_of(job)]
+        fields = [job.name, dict(swept), *([self.kept_fields(run) for run in runs] for runs in (variant.stages, tuned))]
         text = json.dumps(fields, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def kept_fields(self, run: PlannedRun) -> dict[str, Any]:
+        """Returns the config of a run without the fields `later`."""
+
+        def kept(section: str, of: Any) -> Any:
+            return {k: v for k, v in of.items() if f"{section}.{k}" not in self.later} if isinstance(of, dict) else of
+
+        return {section: kept(section, of) for section, of in run.fields.items()}
 
     @functools.cached_property
     def scratch(self) -> dict[str, VariantPlan]:

@@ -83,7 +83,7 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
             ]
             for run in [*results.outcomes, *results.scratch]
         ],
-        commands="\n\n".join("\n".join(results.commands_of(run)) for run in results.outcomes if run.commands),
+        commands="\n\n".join("\n".join(run.commands) for run in results.outcomes if run.commands),
         environment=_environment(results),
         seconds=[_seconds_row(name, results) for name in study.variants if results.of(name)],
     )

@@ -17,17 +17,16 @@ import io
 import json
 import math
 import os
-import shlex
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from configs.base import get_config
 from contract.errors import ConfigError
 from experiment.config import from_mapping
 from files.atomic import read_json, write_bytes, write_json, write_text
 from files.paths import check_local
-from studies.measures import make_measure
 from studies.plan import Job, Plan, jobs_of
 from studies.study import Study
 from workdir.run_config import flatten
@@ -92,13 +91,12 @@ class Outcome:
       margins: measure -> the standard error of its value over held-out documents, where it is known.
       floors: measure -> the name of a floor (evaluation/floors.py) -> its value, in the unit of the measure.
       swept: the field of a sweep -> the value that the sweep chose.
-      commands: the commands that repeat the training; `Results.commands_of` has those of its measures too.
+      commands: the commands that repeat the training, and then the measures that read the finished run.
       heldout_digest: of the held-out text, equal for runs that compare.
       environment: what the run was trained on: name -> text, such as "device": "cpu x 1", "jax": "0.10.2".
       code: digest of the source that trained the run; several, with "+" between them, if the code changed in between.
         measured_by: of the source that measured it.
       config_digest: Plan.config_digest.
-      measure_commands: of the measures that read the finished run.
     """
 
     variant: str
@@ -123,7 +121,6 @@ class Outcome:
     code: str = ""
     measured_by: str = ""
     config_digest: str = ""
-    measure_commands: Sequence[str] = ()
 
     @property
     def job(self) -> Job:
@@ -147,7 +144,7 @@ class StudyFile:
       code: digest of the source with which the study began.
       mixed_code: whether the study was continued with --mixed_code.
       warnings: those of the Plan.
-      readings: how often the runs read their training text, at most; 0 where that is not known.
+      readings: how often the runs read their training text, at most.
       reported: the numbers of seeds of the study for which a report with verdicts has been written.
       tokenizers: variant -> VariantPlan.tokenizer.
     """
@@ -157,10 +154,10 @@ class StudyFile:
     runs: dict[str, dict[str, dict[str, Any]]]
     code: str
     mixed_code: bool
-    warnings: tuple[str, ...] = ()
-    readings: float = 0.0
-    reported: tuple[int, ...] = ()
-    tokenizers: dict[str, str] = dataclasses.field(default_factory=dict)
+    warnings: tuple[str, ...]
+    readings: float
+    reported: tuple[int, ...]
+    tokenizers: dict[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,16 +196,6 @@ class Results:
         """Returns the complete runs of a variant, by seed."""
         return [outcome for outcome in self.outcomes if outcome.variant == variant]
 
-    def commands_of(self, run: Outcome) -> list[str]:
-        """Returns the commands that repeat a complete run and its measures."""
-        flags = [flag for command in run.commands for flag in shlex.split(command) if flag.startswith("--workdir=")]
-        workdirs = [flag.removeprefix("--workdir=") for flag in flags]
-        [workdir, *_] = [one for one in workdirs if Path(one).name == run.job.name] or [""]
-        of_study = self.study.measures
-        measures = [make_measure(measure, of_study[measure]) for measure in run.values if measure in of_study]
-        commands = dict.fromkeys(measure.command(workdir) for measure in measures if workdir)
-        return [*run.commands, *(run.measure_commands or filter(None, commands))]
-
     @property
     def versions(self) -> dict[str, list[str]]:
         """The code that trained and measured -> its complete runs, those of sweeps too; {} where all have one code."""
@@ -239,7 +226,7 @@ class StudyFolder:
     def begin(self, plan: Plan, overrides: Mapping[str, Any], *, mixed_code: bool = False) -> None:
         """Creates the folder for a study, or checks that it is this study's. Several workers may do so at once.
 
-        The number of seeds may change.
+        The number of seeds may change, and variants may be added.
 
         Args:
           overrides: those of the command line.
@@ -250,7 +237,7 @@ class StudyFolder:
         """
         files = source_files()
         file, digest = self.path / "study.json", digest_of(files)
-        fields = _study_fields(plan, overrides) | {"code": digest, "mixed_code": mixed_code}
+        fields = _study_fields(plan, overrides) | {"code": digest, "mixed_code": mixed_code, "reported": []}
         try:
             if not file.exists():
                 others = self.path.iterdir() if self.path.is_dir() else ()
@@ -274,11 +261,27 @@ class StudyFolder:
         except OSError as error:
             raise ConfigError(f"--out={self.path} cannot be written: {error.strerror}: {error.filename}") from error
 
+    def continued(self, plan: Plan) -> Plan:
+        """Returns the plan with Plan.later, if the study began with code that did not have all fields of today."""
+        if not (self.path / "study.json").exists():
+            return plan
+        there = [flatten(run["main"]) for run in self.study_file().runs.values()]
+        runs = [run for one in plan.variants.values() for run in (*one.stages, *one.fine_tunings.values())]
+        here = [flatten(run.fields) for run in runs]
+        default = flatten(get_config().to_dict())
+        later = {
+            field
+            for field in default.keys() - set().union(*there)
+            if all(run.get(field, default[field]) == default[field] for run in here)
+        }
+        return dataclasses.replace(plan, later=frozenset(later))
+
     def check(self, plan: Plan) -> None:
-        """Raises ConfigError unless the folder is that of the study."""
+        """Raises ConfigError unless the folder is that of the study, or of one without some of its variants."""
         self.study_file()
-        there = read_json(self.path / "study.json", remedy=_OTHER_OUT)
-        old, new = (_comparable(fields) for fields in (there, _study_fields(plan, {})))
+        there, here = read_json(self.path / "study.json", remedy=_OTHER_OUT), _study_fields(plan, {})
+        here["runs"] = {name: run for name, run in here["runs"].items() if name in there["runs"]}
+        old, new = _comparable(there), _comparable(here)
         for field in {**old, **new}:
             if old.get(field) != new.get(field):
                 there, here = (json.dumps(fields.get(field))[:60] for fields in (old, new))
@@ -303,7 +306,7 @@ class StudyFolder:
         file = self.path / "study.json"
         if not file.exists():
             raise ConfigError(f"--out={self.path} is not the folder of a study: run the study without --report first")
-        return _read(StudyFile, file, remedy=remedy, optional=("warnings", "readings", "reported", "tokenizers"))
+        return _read(StudyFile, file, remedy=remedy)
 
     def add_report(self, seeds: int) -> None:
         """Records that a report of the study has verdicts, with this number of seeds."""
@@ -338,7 +341,7 @@ class StudyFolder:
             return Outcome(**run, state="missing", reason="the run has not started")
         remedy, reason = "the same command measures the run again", ""
         try:
-            outcome = _read(Outcome, file, remedy, optional=("measure_commands",))
+            outcome = _read(Outcome, file, remedy)
         except ConfigError as error:
             return Outcome(**run, state="damaged", reason=str(error))
         if problem := _problem(outcome, job, plan):
@@ -380,14 +383,9 @@ class StudyFolder:
         )
 
 
-def _read(cls: type[T], file: Path, remedy: str, optional: Sequence[str]) -> T:
-    """Returns what a study wrote to a JSON file. Raises ConfigError, one line, if it is not of this form.
-
-    optional: the fields that earlier versions have not written, and that then have their defaults.
-    """
-    optional_fields = [field for field in dataclasses.fields(cls) if field.name in optional]
-    defaults = {one.name: {} if one.default is dataclasses.MISSING else one.default for one in optional_fields}
-    fields = defaults | read_json(file, remedy=remedy)
+def _read(cls: type[T], file: Path, remedy: str) -> T:
+    """Returns what a study wrote to a JSON file. Raises ConfigError, one line, if it is not of this form."""
+    fields = read_json(file, remedy=remedy)
     try:
         return from_mapping(cls, fields, "")
     except ConfigError as error:
@@ -430,9 +428,9 @@ def _study_fields(plan: Plan, overrides: Mapping[str, str]) -> dict[str, Any]:
     runs = {
         variant.name: {
             "sweep": variant.sweep,
-            "start": variant.start.fields if variant.start is not None else {},
-            "main": variant.main.fields,
-            **{measure: run.fields for measure, run in variant.fine_tunings.items()},
+            "start": plan.kept_fields(variant.start) if variant.start is not None else {},
+            "main": plan.kept_fields(variant.main),
+            **{measure: plan.kept_fields(run) for measure, run in variant.fine_tunings.items()},
         }
         for variant in plan.variants.values()
     }

@@ -82,9 +82,6 @@ def read_config(workdir: str | os.PathLike, *, named_by: str = "--workdir") -> d
             f"{named_by}={workdir} is not the folder of a run, but a Hugging Face folder: python -m train.convert "
             f"--from={workdir} makes one of it"
         )
-    if "distillation" not in config and not missing_sections(config):
-        print_note(f"{path} lacks distillation: the run has no teacher")
-        config["distillation"] = get_config().distillation.to_dict()
     for section, fields in get_config().to_dict().items():
         found = config.get(section)
         if section != "objective" and isinstance(fields, dict) and isinstance(found, dict):

@@ -10,7 +10,6 @@ says so.
 
 import contextlib
 import functools
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +21,6 @@ from contract.errors import ConfigError
 from data.store.checksums import SMALL_BYTES, TOKENS, AllGather, Piece, damaged, new_hash, pieces, verify_together
 from files.paths import read_bytes, read_ranges, reason, size_and_version, write_object
 
-_WAITS = (1.0, 4.0, 16.0)  # seconds before a read that failed is repeated; gcsfs and s3fs repeat requests before
 _BLOCK_BYTES = 8 << 20  # of each request of a verification, of which there are _BLOCKS at the same time
 _BLOCKS = 8
 
@@ -62,19 +60,11 @@ class RangeTokens:
     def fetch(self, begins: list[int], ends: list[int]) -> list[bytes]:
         """The bytes from each of `begins` to each of `ends`, requested at the same time.
 
-        Raises ConfigError where the object is no longer the one that was opened, and OSError where it cannot be read.
+        Raises ConfigError where the object is no longer the one that was opened, and OSError where it cannot be read:
+        gcsfs and s3fs have repeated the requests before.
         """
         asked = [k for k, (begin, end) in enumerate(zip(begins, ends, strict=True)) if begin < end]
-        for wait in (*_WAITS, None):
-            try:
-                parts = self._read_version([begins[k] for k in asked], [ends[k] for k in asked])
-                break
-            except OSError as error:
-                if wait is None:
-                    raise
-                print_note(f"{self.address}: {reason(error)}: it is read again in {wait:g} s")
-                time.sleep(wait)
-        found = [b""] * len(begins)
+        parts, found = self._read_version([begins[k] for k in asked], [ends[k] for k in asked]), [b""] * len(begins)
         for k, part in zip(asked, parts, strict=True):
             found[k] = part
         return found

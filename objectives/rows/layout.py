@@ -277,33 +277,6 @@ def _read_fields(runs: _Runs, read: np.ndarray, examples: DecoderExamples | Mask
     return fields
 
 
-def _decoder_only(
-    examples: DecoderExamples,
-    row_ids: np.ndarray,
-    denoiser_ids: np.ndarray,
-    num_rows: int,
-    shape: RowShape,
-    vocab: Vocab,
-) -> Batch:
-    lengths, prefix = examples.read.lengths, np.minimum(examples.prefix, examples.read.lengths)
-    copies = copy_lengths(examples.blocks, lengths)
-    runs = _Runs(row_ids, np.stack([prefix, lengths - prefix], axis=1), num_rows, shape.inputs_length, copies)
-    optional = _read_fields(runs, examples.read.tokens, examples, "decoder", vocab)
-    if examples.labels is not None:
-        optional["sentence_labels"] = _by_row(examples.labels, row_ids, num_rows)
-    if examples.denominators is not None:
-        optional["decoder_loss_denominators"] = runs.fill(examples.denominators, 0, np.float32)
-    if examples.target_positions is not None:
-        optional["decoder_target_positions"] = runs.fill_positions(examples.target_positions)
-    is_prefix = np.asarray([True, False] if copies is None else [True, False, True])
-    return {
-        **_decoder_fields(runs, runs.fill(examples.targets, vocab.pad), denoiser_ids, vocab),
-        "decoder_loss_weights": runs.fill(examples.weights, 0, np.float32),
-        "decoder_bidirectional_mask": runs.spread(is_prefix, np.bool_),
-        **optional,
-    }
-
-
 def decoder_only(
     examples: InputsTargets | Masked | DecoderExamples,
     row_ids: np.ndarray,
@@ -324,26 +297,24 @@ def decoder_only(
     sequence is causal. Examples with labels have one row each. The other arguments and the error are those of
     `encoder_decoder`.
     """
-    if isinstance(examples, Masked) or (
-        isinstance(examples, InputsTargets)
-        and any(field is not None for field in (examples.places, examples.positions, examples.weights))
-    ):
+    if not isinstance(examples, DecoderExamples):
         examples = decoder_examples(examples, bidirectional_inputs, vocab)
-    if isinstance(examples, DecoderExamples):
-        return _decoder_only(examples, row_ids, denoiser_ids, num_rows, shape, vocab)
-    inputs, targets, labels, *_ = examples
-    reads_last_input = (inputs.lengths > 0).astype(np.int64)  # 1 if the position of the first target reads an input
-    lengths = np.stack([inputs.lengths, reads_last_input, targets.lengths - reads_last_input], axis=1)
-    runs = _Runs(row_ids, lengths, num_rows, shape.inputs_length)
-    is_target = runs.spread(np.asarray([False, True, True]), np.bool_)
-    tokens = np.full(is_target.shape, vocab.pad, np.int32)
-    tokens = _fill(*inputs, at=runs.filled & ~is_target, into=tokens)
-    tokens = _fill(*targets, at=is_target, into=tokens)
+    lengths, prefix = examples.read.lengths, np.minimum(examples.prefix, examples.read.lengths)
+    copies = copy_lengths(examples.blocks, lengths)
+    runs = _Runs(row_ids, np.stack([prefix, lengths - prefix], axis=1), num_rows, shape.inputs_length, copies)
+    optional = _read_fields(runs, examples.read.tokens, examples, "decoder", vocab)
+    if examples.labels is not None:
+        optional["sentence_labels"] = _by_row(examples.labels, row_ids, num_rows)
+    if examples.denominators is not None:
+        optional["decoder_loss_denominators"] = runs.fill(examples.denominators, 0, np.float32)
+    if examples.target_positions is not None:
+        optional["decoder_target_positions"] = runs.fill_positions(examples.target_positions)
+    is_prefix = np.asarray([True, False] if copies is None else [True, False, True])
     return {
-        **_decoder_fields(runs, tokens, denoiser_ids, vocab),
-        "decoder_loss_weights": is_target.astype(np.float32),
-        "decoder_bidirectional_mask": runs.spread(np.asarray([True, True, False]) & bidirectional_inputs, np.bool_),
-        **({} if labels is None else {"sentence_labels": _by_row(labels, row_ids, num_rows)}),
+        **_decoder_fields(runs, runs.fill(examples.targets, vocab.pad), denoiser_ids, vocab),
+        "decoder_loss_weights": runs.fill(examples.weights, 0, np.float32),
+        "decoder_bidirectional_mask": runs.spread(is_prefix, np.bool_),
+        **optional,
     }
 
 

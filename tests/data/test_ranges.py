@@ -62,7 +62,6 @@ def config(bucket, tmp_path, monkeypatch):
     """The config of a corpus whose store is in a bucket and not on this machine."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr(checksums, "_VERIFIED_STORES", str(tmp_path / "verified"))
-    monkeypatch.setattr(ranges, "_WAITS", (0.0, 0.0))
     write_texts(tmp_path, TEXTS)
     config = corpus_config(tmp_path, cache_dir=f"{bucket}/cache")
     opened(config)
@@ -287,26 +286,6 @@ def test_another_object_during_the_run_ends_it_with_one_line(store, tokens_addre
             f"{tokens_address} was replaced or deleted while it was read: restore it, and start the run again, "
             "which continues from its newest checkpoint"
         )
-
-
-def test_a_failed_request_is_made_again(store, local, tokens_address, monkeypatch, capsys):
-    read_ranges, failures = ranges.read_ranges, ["reset", "timeout"]
-
-    def unreliable(address, begins, ends):
-        if failures:
-            raise OSError(errno.EIO, failures.pop(), address)
-        return read_ranges(address, begins, ends)
-
-    monkeypatch.setattr(ranges, "read_ranges", unreliable)
-    capsys.readouterr()
-    np.testing.assert_array_equal(store.tokens[5:9], local.tokens[5:9])
-    assert capsys.readouterr().err.splitlines() == [
-        f"note: {tokens_address}: {reason}: it is read again in 0 s" for reason in ("timeout", "reset")
-    ]
-    failures += ["reset"] * 3
-    with pytest.raises(OSError, match="reset") as raised:
-        store.tokens[5:9]
-    assert raised.value.filename == tokens_address
 
 
 def test_fewer_bytes_than_requested_are_an_error(store, monkeypatch):

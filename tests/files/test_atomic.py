@@ -125,22 +125,6 @@ def test_a_growing_file_reaches_the_bucket_in_time_and_reports_failures(bucket, 
     assert paths.read_bytes(path) == b"kept\none\ntwo\nthree\n"
 
 
-def test_temporary_folders_of_killed_writers_are_removed_and_those_of_living_ones_are_not(tmp_path):
-    killed, other = tmp_path / ".made.new-01234567", tmp_path / ".made2.new-01234567"
-    for folder in (killed, other, tmp_path / ".made.new-notes"):
-        folder.mkdir()
-        (folder / "half").touch()
-    (tmp_path / ".made.new-89abcdef").symlink_to(other)
-    with atomic_folder(tmp_path / "made", "--out") as living:
-        assert not killed.exists()
-        (living / "file").touch()
-        with pytest.raises(KeyError), atomic_folder(tmp_path / "made", "--out"):
-            raise KeyError  # a second process with the same --out
-        assert (living / "file").exists()
-    kept = [".made.new-89abcdef", ".made.new-notes", ".made2.new-01234567", "made"]
-    assert sorted(os.listdir(tmp_path)) == kept and (other / "half").exists()
-
-
 def test_a_write_that_fails_before_it_is_on_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     write_bytes(tmp_path / "file", b"before")
     monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(28, "No space left on device")))

@@ -1,5 +1,6 @@
 """The command runs a study, continues it after kills, survives failing runs, and refuses what cannot work."""
 
+import dataclasses
 import json
 import math
 import os
@@ -171,7 +172,7 @@ def test_the_command_of_an_outcome_repeats_the_run(finished, tmp_path, monkeypat
 def test_the_command_of_a_measure_under_another_config_repeats_it_on_the_text_of_the_run(finished, monkeypatch, capsys):
     _, out = finished
     outcome = json.loads((out / "outcomes" / "fast-seed1.json").read_text())
-    [command] = [each for each in outcome["measure_commands"] if "configs/prefix_lm.py" in each]
+    [command] = [each for each in outcome["commands"] if "configs/prefix_lm.py" in each]
     assert "--config.data.path=" in command and "--config.data.inputs_length=32" in command
     monkeypatch.setattr(sys, "argv", shlex.split(command)[2:])
     evaluate_main.main()
@@ -448,12 +449,41 @@ def test_a_study_keeps_its_code_and_refuses_other_code(corpus, tmp_path, quick, 
     run_command(monkeypatch, study, out, "--report")
 
 
+def test_a_field_that_the_first_code_did_not_have_is_no_other_study(finished, tmp_path, monkeypatch, quick):
+    study, out = finished
+    out = shutil.copytree(out, tmp_path / "out")
+    plan = dataclasses.replace(make_plan(load_study(str(study)), {}), later=frozenset({"model.attention_dropout"}))
+    there = json.loads((out / "study.json").read_text())
+    there["runs"] = results._study_fields(plan, {})["runs"]
+    (out / "study.json").write_text(json.dumps(there))
+    for job in jobs_of(plan):
+        file = out / "outcomes" / f"{job.name}.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"config_digest": plan.config_digest(job, {})}))
+    before = outcomes_of(out)
+    run_command(monkeypatch, study, out)
+    assert outcomes_of(out) == before and "attention_dropout" not in (out / "study.json").read_text()
+    assert "4 of 4 runs are complete" in (out / "report.md").read_text()
+    with pytest.raises(ConfigError, match=r"main\.model\.attention_dropout is null there and false here"):
+        run_command(monkeypatch, study, out, "--config.model.attention_dropout=False")
+
+
 def test_more_seeds_may_be_added(corpus, tmp_path):
     folder = StudyFolder(tmp_path)
     folder.begin(make_plan(small_study(corpus), {}), {})
     folder.begin(make_plan(small_study(corpus, seeds=3), {}), {})
     there = folder.study_file()
     assert (there.study.seeds, there.study.budget.amount, there.overrides) == (3, 512, {})
+
+
+def test_variants_may_be_added_and_not_removed(corpus, tmp_path):
+    folder, study = StudyFolder(tmp_path), small_study(corpus)
+    other = dataclasses.replace(study.variants["slow"], overrides={RATE: 0.03})
+    more = dataclasses.replace(study, variants={**study.variants, "other": other})
+    folder.begin(make_plan(study, {}), {})
+    folder.begin(make_plan(more, {}), {})
+    assert folder.study_file().runs.keys() == {*study.variants, "other"}
+    with pytest.raises(ConfigError, match=r"has another study than --study: runs\.other\..* here"):
+        folder.check(make_plan(study, {}))
 
 
 def test_the_report_says_that_another_one_had_verdicts_with_another_number_of_seeds(
@@ -497,9 +527,6 @@ def test_a_run_that_was_trained_on_another_corpus_is_not_measured(finished, tmp_
     folder = StudyFolder(shutil.copytree(out, tmp_path / "copy"))
     workdir = folder.workdir("slow-seed0")
     config = workdir.config()
-    workdir.write_config(config | {"corpus": config["corpus"] | {"heldout": "other"}})
-    with pytest.raises(ConfigError, match=r"slow-seed0 held out text with the digest other, and the study's has"):
-        do_job(Job("slow", 0), make_plan(load_study(str(study)), {}), folder)
     workdir.write_config(config | {"corpus": config["corpus"] | {"fingerprint": "other"}})
     with pytest.raises(ConfigError, match=r"slow-seed0 was trained on other text than the study's: restore the corpus"):
         do_job(Job("slow", 0), make_plan(load_study(str(study)), {}), folder)

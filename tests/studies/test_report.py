@@ -386,20 +386,6 @@ def test_the_headline_names_the_code_of_each_run_where_it_differs(tmp_path):
     assert "**Mixed code: " in page and "code aa, measured by bb: base-seed0; code aa: base-seed1, base-seed2" in page
 
 
-def test_commands_repeat_the_measures_too():
-    results = make_results({"loss": VALUES, "exact": VALUES}, measures={"loss": UNDER_MLM, "exact": EXACT})
-    training = "python -m train.main --config=configs/clm.py --workdir=study/runs/base-seed0"
-    start = "python -m train.main --config=configs/clm.py --workdir=study/runs/base-seed0-start"
-    run = dataclasses.replace(results.of("base")[0], commands=[start, training])
-    evaluate = "python -m train.evaluate --workdir=study/runs/base-seed0 "
-    assert results.commands_of(run) == [
-        start,
-        training,
-        evaluate + "--config=configs/mlm.py",
-        evaluate + "--probe=exact_match --order=once",
-    ]
-
-
 def test_two_seeds_have_no_tests_and_the_report_says_so(tmp_path):
     two = {"base": [2.0, 2.1], "good": [1.0, 1.1]}
     written = write_report(make_results({"loss": two}, seeds=2), tmp_path).read_text()

@@ -243,7 +243,8 @@ def finished(tmp_path_factory):
                 loss = float(LAW.loss(params, 2048 * steps)) * math.exp(0.002 * rng.standard_normal())
                 run = folder / "runs" / f"{variant}-seed{seed}"
                 write_run(run, config | {"seed": seed, "corpus": CORPUS}, {steps // 2: 9.0, steps: loss}, 2048 * steps)
-            contents = StudyFile(dataclasses.replace(study, seeds=2), {}, {}, code="aa", mixed_code=False)
+            rest = {"warnings": (), "readings": 0.5, "reported": (), "tokenizers": {}}
+            contents = StudyFile(dataclasses.replace(study, seeds=2), {}, {}, code="aa", mixed_code=False, **rest)
             (folder / "study.json").write_text(json.dumps(dataclasses.asdict(contents)))
     return root
 

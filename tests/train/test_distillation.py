@@ -248,13 +248,3 @@ def test_a_plan_counts_the_teacher(corpus, teachers):
     assert taught.flops == plain.flops + config["train"]["batch_size"] * of_row
     assert taught.state_bytes == plain.state_bytes
     assert taught.total_bytes >= plain.total_bytes + 4 * size
-
-
-def test_configs_of_earlier_runs_have_no_teacher(trained_run, tmp_path, capsys):
-    shutil.copytree(trained_run("decoder_only"), tmp_path / "run")
-    path = tmp_path / "run" / "config.json"
-    config = json.loads(path.read_text())
-    del config["distillation"]
-    path.write_text(json.dumps(config))
-    assert load_experiment(tmp_path / "run").learner.setup.distillation.teacher == ""
-    assert set(capsys.readouterr().err.splitlines()) == {f"note: {path} lacks distillation: the run has no teacher"}
