@@ -10,6 +10,9 @@ Sizes: as in configs/clm.py. Only the objective and, with independent heads, the
   deepseek_v3    the same with DeepSeek-V3's weights, 0.3 for 10T of its 14.8T tokens, then 0.1, and a tenth of the text
                  with the middle last (section 4.1 of its paper: PSM at a rate of 0.1; short documents keep their order,
                  as in configs/fim.py). The module is trained on all rows of this mixture
+  response       independent, of prompts and responses as in configs/sft.py. For the tuning of a model of the variant
+                 sequential set its fields: --config.objective.heads=sequential
+                 --config.objective.num_future_tokens=2 --config.objective.loss_weight=0.3
 
 model.num_layers is the depth of the model at inference: the trunk and the head of the next token. As in Gloeckle et
 al., the total number of layers, heads included, is that of configs/clm.py. With independent heads a published size
@@ -22,13 +25,14 @@ unigram entropy is 3.236.
 
 from ml_collections import ConfigDict
 
-from configs import base, clm, fim
+from configs import base, clm, fim, sft
 from configs.sizes import DIAL
 
 VARIANTS = {
-    "independent": dict(num_future_tokens=4, heads="independent", loss_weight=1.0),
-    "sequential": dict(num_future_tokens=2, heads="sequential", loss_weight=0.3),
+    "independent": dict(name="multi_token_prediction", num_future_tokens=4, heads="independent", loss_weight=1.0),
+    "sequential": dict(name="multi_token_prediction", num_future_tokens=2, heads="sequential", loss_weight=0.3),
 }
+VARIANTS["response"] = VARIANTS["independent"] | dict(name="response_multi_token_prediction", inputs_eos=False)
 VARIANTS["deepseek_v3"] = VARIANTS["sequential"] | dict(
     schedule="phases", phase_steps=(10 / 14.8,), phase_loss_weight=(0.1,)
 )
@@ -37,12 +41,12 @@ VARIANTS["deepseek_v3"] = VARIANTS["sequential"] | dict(
 def get_config(preset: str = "tiny") -> ConfigDict:
     """Returns the experiment at a preset."""
     size, variant = base.split_preset(preset, clm.SIZES, VARIANTS)
-    config = clm.get_config(size)
-    config.objective = ConfigDict({"name": "multi_token_prediction", **VARIANTS[variant]})
+    config = (sft if variant == "response" else clm).get_config(size)
+    config.objective = ConfigDict(VARIANTS[variant])
     if variant == "deepseek_v3":
         middle_last = fim.get_config(size).objective.to_dict() | dict(fim_rate=1.0, spm_rate=0.0)
         rows = {"mtp": dict(mode="", weight=0.9, **config.objective), "fim": dict(mode="", weight=0.1, **middle_last)}
         config.objective = ConfigDict(base.mixture(rows))
-    if variant == "independent" and size not in DIAL:
+    if config.objective.get("heads") == "independent" and size not in DIAL:
         config.model.num_layers -= config.objective.num_future_tokens - 1
     return config

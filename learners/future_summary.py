@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from learners.learner import Batch, Learner, Sums, mean
+from learners.learner import Batch, CausalLearner, Sums, mean
 from models import initializers
 from models.flops import dense_flops, hidden_flops, logits_flops
 from models.layers import logits_product
 from models.parameters import Params
 from models.transformer import init_params
-from objectives.future_summary import FutureSummary
+from objectives.future_summary import SummaryFields
 from objectives.losses.future_tokens import (
     ORDER_WINDOW,
     Ahead,
@@ -24,10 +24,11 @@ from objectives.losses.future_tokens import (
 
 
 @dataclasses.dataclass(frozen=True)
-class FutureSummaryLearner(Learner):
-    """See Learner. The reported loss and accuracy are of the next token, over all scored tokens, as those of CLM.
+class FutureSummaryLearner(CausalLearner):
+    """See Learner. The reported loss and accuracy are of the next token, over all scored tokens, as in CLM and SFT.
 
-    Ratio: loss/order or loss/bag, the loss of the head, over the positions that have such a future in their segment.
+    Ratio: loss/order or loss/bag, the loss of the head, over the scored positions that have such a future in
+    their segment.
 
     Parameters: `transformer`, and `summary_head`, a linear map of its last states to the vocabulary.
 
@@ -36,8 +37,7 @@ class FutureSummaryLearner(Learner):
     """
 
     has_token_loss = True
-    rows_of_others = "causal"
-    objective: FutureSummary
+    objective: SummaryFields
 
     def init_params(self, key: Array) -> Params:
         transformer_key, head_key = jax.random.split(key)

@@ -107,7 +107,7 @@ class Learner(abc.ABC):
     has_token_loss: ClassVar[bool] = False
     # Which rows of token prediction it trains in a mixture with rows whose objective names it: "none", "all", or those
     # without inputs that are read from left to right, "causal": heads that read the tokens ahead would show them to a
-    # prefix.
+    # prefix (`CausalLearner`).
     rows_of_others: ClassVar[Literal["none", "causal", "all"]] = "none"
 
     @classmethod
@@ -302,6 +302,20 @@ class TokenPredictionLearner(Learner):
     def forward_flops(self, inputs_length: int, targets_length: int) -> int:
         positions = self.num_logits(scored_length(self.model, inputs_length, targets_length))
         return hidden_flops(self.model, inputs_length, targets_length) + logits_flops(self.model, positions)
+
+
+@dataclasses.dataclass(frozen=True)
+class CausalLearner(Learner):
+    """See Learner. Heads predict tokens or states ahead from the tokens before them, so that all rows are causal."""
+
+    rows_of_others = "causal"
+
+    def check(self) -> None:
+        if self.model.has_prefix:
+            raise ConfigError(
+                f"data.bidirectional_inputs=True does not go with {type(self.objective).__name__}, whose heads would "
+                "show the tokens ahead to the prompt: set it to False"
+            )
 
 
 def logits_function(model: ModelConfig, transformer: Params) -> tuple[Callable[[Params, Array], Array], Params]:

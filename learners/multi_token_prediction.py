@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from contract.errors import ConfigError
-from learners.learner import Batch, Learner, Sums, logits_function
+from learners.learner import Batch, CausalLearner, Sums, logits_function
 from models.flops import dense_flops, hidden_flops, layer_flops, logits_flops
 from models.multi_token import IndependentHeads, bind_heads, init_heads
 from models.parameters import Params
@@ -18,7 +18,7 @@ from models.transformer import init_params
 from objectives.losses.chunked_cross_entropy import chunked_cross_entropy
 from objectives.losses.cross_entropy import LossSums, ScoredTokens
 from objectives.losses.future_tokens import shifted
-from objectives.multi_token_prediction import MultiTokenPrediction
+from objectives.multi_token_prediction import FutureTokenFields
 
 
 class FutureTokens(NamedTuple):
@@ -34,11 +34,11 @@ class FutureTokens(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class MultiTokenPredictionLearner(Learner):
-    """See Learner. The reported loss and accuracy are of the next token, over all scored tokens, as those of CLM.
+class MultiTokenPredictionLearner(CausalLearner):
+    """See Learner. The reported loss and accuracy are of the next token, over all scored tokens, as in CLM and SFT.
 
     Ratios: loss/future_<i> and accuracy/future_<i> of the i-th token ahead, i = 2, ..., n, over the positions that have
-    such a token in their segment.
+    such a token in their segment, and one that is scored as a next token.
 
     Parameters: `transformer`, which predicts the next token, and `heads`, which predict the further tokens
     (models/multi_token.py).
@@ -47,10 +47,10 @@ class MultiTokenPredictionLearner(Learner):
     So the logits take the memory of one head, [B, T, V], or of [B, chunk_size, V] with `loss.chunk_size`.
     """
 
-    rows_of_others = "causal"
-    objective: MultiTokenPrediction
+    objective: FutureTokenFields
 
     def check(self) -> None:
+        super().check()
         length = self.setup.inputs_length // self.setup.examples_per_row
         if self.objective.num_future_tokens > length:
             raise ConfigError(

@@ -8,7 +8,7 @@ from flax import nnx
 from jax import Array
 
 from contract.errors import ConfigError
-from learners.learner import Batch, Learner, Sums, mean
+from learners.learner import Batch, CausalLearner, Sums, mean
 from models import initializers
 from models.config import ModelConfig
 from models.flops import dense_flops, hidden_flops, logits_flops
@@ -16,7 +16,7 @@ from models.layers import Linear, Norm, gelu, rematerialized
 from models.parameters import Params, bind_module, init_module
 from models.transformer import bind, init_params
 from objectives.losses.future_tokens import in_chunks, shifted
-from objectives.next_latent import NextLatent
+from objectives.next_latent import NextLatentFields
 
 
 class LatentDynamics(nnx.Module):
@@ -37,8 +37,8 @@ class LatentDynamics(nnx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class NextLatentLearner(Learner):
-    """See Learner. The reported loss and accuracy are of the next token, over all scored tokens, as those of CLM.
+class NextLatentLearner(CausalLearner):
+    """See Learner. The reported loss and accuracy are of the next token, over all scored tokens, as in CLM and SFT.
 
     Ratios: loss/latent, the smooth L1 loss of the predicted states, over all positions whose segment has a state so far
     ahead, and loss/kl, the divergence in nats, over those whose true state predicts a scored token; both the mean over
@@ -51,10 +51,10 @@ class NextLatentLearner(Learner):
     """
 
     has_token_loss = True
-    rows_of_others = "causal"
-    objective: NextLatent
+    objective: NextLatentFields
 
     def check(self) -> None:
+        super().check()
         length = self.setup.inputs_length // self.setup.examples_per_row
         if self.objective.horizon >= length:
             raise ConfigError(

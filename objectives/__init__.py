@@ -12,7 +12,7 @@ from objectives.clm import CLM
 from objectives.deshuffling import Deshuffling
 from objectives.electra import ELECTRA
 from objectives.fim import FIM
-from objectives.future_summary import FutureSummary
+from objectives.future_summary import FutureSummary, ResponseFutureSummary
 from objectives.glm import GLM
 from objectives.iid_denoising import IIDDenoising
 from objectives.masked_diffusion import MaskedDiffusion, ResponseDiffusion
@@ -21,8 +21,8 @@ from objectives.mass import MASS
 from objectives.mixture import Mixture
 from objectives.mlm import MLM
 from objectives.mntp import MNTP
-from objectives.multi_token_prediction import MultiTokenPrediction
-from objectives.next_latent import NextLatent
+from objectives.multi_token_prediction import MultiTokenPrediction, ResponseMultiTokenPrediction
+from objectives.next_latent import NextLatent, ResponseNextLatent
 from objectives.nsp import NSP
 from objectives.objective import Denoiser, Objective, Schedule
 from objectives.pegasus import PEGASUS
@@ -59,6 +59,9 @@ OBJECTIVES = {
     "pegasus": PEGASUS,
     "prefix_lm": PrefixLM,
     "response_diffusion": ResponseDiffusion,
+    "response_future_summary": ResponseFutureSummary,
+    "response_multi_token_prediction": ResponseMultiTokenPrediction,
+    "response_next_latent": ResponseNextLatent,
     "reverse": Reverse,
     "sft": SFT,
     "simcse": SimCSE,

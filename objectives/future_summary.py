@@ -1,14 +1,16 @@
-"""CLM with a second head that predicts more of the future than the next token. Inference does not use the head."""
+"""A second head that predicts more of the future than the next token. Inference does not use the head."""
 
 import dataclasses
 from typing import Annotated, ClassVar, Literal
 
 from objectives.clm import CLM
+from objectives.objective import Objective
+from objectives.sft import SFT
 
 
 @dataclasses.dataclass(frozen=True)
-class FutureSummary(CLM):
-    """CLM, plus `loss_weight` times the loss of a linear head on the same states.
+class SummaryFields(Objective):
+    """Adds `loss_weight` times the loss of a linear head on the same states, at the scored positions.
 
     summary: what the head predicts.
         "order": which tokens come next, in the order of their first occurrences (TOP, Zuhri et al. 2025, arXiv
@@ -32,3 +34,16 @@ class FutureSummary(CLM):
     scheduled_weight: ClassVar = "loss_weight"
     learner: ClassVar = "future_summary"
     device_note: ClassVar = "a further head predicts a summary of the tokens ahead, up to the end of the example"
+
+
+@dataclasses.dataclass(frozen=True)
+class FutureSummary(SummaryFields, CLM):
+    """CLM with a summary of the tokens ahead."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ResponseFutureSummary(SummaryFields, SFT):
+    """SFT with a summary of the rest of the response and its EOS, as in the star graphs of TOP's paper.
+
+    The first summary is at the last token of the prompt. The prompt is read causally.
+    """

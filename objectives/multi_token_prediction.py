@@ -4,13 +4,15 @@ import dataclasses
 from typing import Annotated, ClassVar, Literal
 
 from objectives.clm import CLM
+from objectives.objective import Objective
+from objectives.sft import SFT
 
 
 @dataclasses.dataclass(frozen=True)
-class MultiTokenPrediction(CLM):
-    """CLM that predicts the next n tokens at every position, each with a separate head.
+class FutureTokenFields(Objective):
+    """Predicts the next n tokens at every position, each with a separate head.
 
-    num_future_tokens: n, 2 or more. L_i is the mean loss of the i-th token ahead, so L_1 is CLM's loss.
+    num_future_tokens: n, 2 or more. L_i is the mean loss of the i-th token ahead, so L_1 is CLM's or SFT's.
     heads: "independent" (Gloeckle et al.): one more layer per token, all on the same trunk;
                L_1 + w (L_2 + ... + L_n), w = 1.
            "sequential" (DeepSeek-V3): one module per further token (D = n - 1), which reads the hidden states of the
@@ -36,3 +38,18 @@ class MultiTokenPrediction(CLM):
         """The weights of L_1, ..., L_n in the minimized sum."""
         further = self.num_future_tokens - 1
         return (1.0, *[self.loss_weight / (further if self.heads == "sequential" else 1)] * further)
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiTokenPrediction(FutureTokenFields, CLM):
+    """CLM that predicts the next n tokens."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ResponseMultiTokenPrediction(FutureTokenFields, SFT):
+    """SFT that predicts the next n tokens, of which those of the response and its EOS are scored.
+
+    Each head predicts every token of the response. The i-th token ahead is scored wherever it is one of the response,
+    also where the prompt is not yet read to its end, as in Megatron-LM and in the code of TOP's star graphs (Zuhri et
+    al. 2025, arXiv 2508.19228). The prompt is read causally.
+    """

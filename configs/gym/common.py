@@ -10,9 +10,13 @@ Presets:
   multi_token_prediction  the next four tokens
   future_summary          the next token, and the order of those after it (TOP)
   next_latent             the next token, and the next three states (NextLat, on star graphs)
+  sft_multi_token_prediction, sft_top, sft_next_latent
+                          the same three, of the answer alone
   reverse, reverse_word   the next token, with half of the instances reversed, by tokens or with names kept whole
   mlm, mlm_50             BERT's masks: 15% of the tokens, or 50%
+  any_order               the next token in an order that is drawn for each instance (sigma-GPT)
   masked_diffusion        masks for a number of tokens that is drawn for each instance, weighted as a bound
+  response_diffusion      the same, of the answer alone
   mlm_u                   masks for a share of the tokens that is drawn for each instance, uniform in [0, 1]
 """
 
@@ -33,6 +37,7 @@ from configs import (
     prefix_lm,
     reverse,
     sft,
+    sigma_gpt,
     span_corruption,
     teacherless,
 )
@@ -49,11 +54,16 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "multi_token_prediction": multi_token_prediction.get_config().objective.to_dict(),
     "future_summary": future_summary.get_config("order").objective.to_dict(),
     "next_latent": next_latent.get_config("both").objective.to_dict() | {"horizon": 3},
+    "sft_multi_token_prediction": multi_token_prediction.get_config("response").objective.to_dict(),
+    "sft_top": future_summary.get_config("response").objective.to_dict(),
+    "sft_next_latent": next_latent.get_config("response").objective.to_dict() | {"horizon": 3},
     "reverse": reverse.get_config("token").objective.to_dict(),
     "reverse_word": reverse.get_config("word").objective.to_dict(),
     "mlm": _MLM,
     "mlm_50": _MLM | {"mask_rate": 0.5},
+    "any_order": sigma_gpt.get_config("shuffled").objective.to_dict(),
     "masked_diffusion": masked_diffusion.get_config().objective.to_dict(),
+    "response_diffusion": masked_diffusion.get_config("response").objective.to_dict(),
     "mlm_u": {"name": "mlm", **mlm.VARIANTS["mlm_u"]},
 }
 
@@ -78,13 +88,12 @@ def gym(path: str, *, length: int, answer: int, steps: int, batch_size: int = 64
         if "span" in preset:
             config.objective.update(noise_density=answer / length, mean_noise_span_length=float(answer))
         config.data.update(source="gym", path=path, documents="split")
-        if preset in ("sft", "teacherless"):
+        if preset in ("teacherless", "response_diffusion") or preset.startswith("sft"):
             config.data.documents = "whole"
         config.data.update(bidirectional_inputs=preset == "prefix_lm" or "span" in preset, inputs_length=length + 8)
         config.model.update(architectures.LLAMA["7b"] | base.TINY_SIZES | {"num_layers": 2})
-        config.model.architecture = (
-            "encoder_only" if "mlm" in preset or preset == "masked_diffusion" else "decoder_only"
-        )
+        config.model.architecture = "encoder_only" if "mlm" in preset or "diffusion" in preset else "decoder_only"
+        config.model.target_positions = preset == "any_order"
         config.loss.z_loss = 0.0
         config.train.update(batch_size=batch_size, steps=steps, log_every=max(steps // 20, 1))
         config.train.eval_every = config.train.checkpoint_every = max(steps // 4, 1)

@@ -24,6 +24,7 @@ from objectives.mntp import MNTP
 from objectives.pegasus import PEGASUS
 from objectives.prefix_lm import PrefixLM
 from objectives.reverse import Reverse
+from objectives.sft import SFT
 from tests.objectives.helpers import random_keys, vocab
 from tests.table import CASES, objective_of, small_experiment
 
@@ -38,7 +39,7 @@ DENOISERS = {
 
 def examples_of_training(objective, start, stop, monkeypatch):
     """Inputs and targets that `objective` makes of TEXT in training where it draws this span alone, or None."""
-    is_hidden = (np.arange(20) >= start) & (np.arange(20) < stop)
+    is_hidden, columns = (np.arange(20) >= start) & (np.arange(20) < stop), {}
     if isinstance(objective, Reverse):
         objective = dataclasses.replace(objective, reverse_share=0.0)
     if isinstance(objective, MaskedInputs):  # without masks: tests/objectives/test_masked_inputs.py
@@ -89,9 +90,11 @@ def examples_of_training(objective, start, stop, monkeypatch):
         monkeypatch.setattr(type(objective), "select", lambda *args, **columns: (is_hidden[None], None))
         examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB, **columns)
         return examples.inputs.tokens[0], np.zeros(0, np.int32)
+    elif isinstance(objective, SFT) and stop == len(TEXT):
+        columns = {"prompt_lengths": np.array([start])}
     elif objective.extra_columns or objective.prompting is None or not hides(objective, start, stop):
         return None
-    examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB)
+    examples = objective.corrupt(TEXT[None], np.array([20]), random_keys(1), VOCAB, **columns)
     if examples.positions is not None:
         assert examples.positions[0, 0] == objective.prompting.hide(TEXT, start, stop, VOCAB).position
     return [one.tokens[0, : one.lengths[0]] for one in (examples.inputs, examples.targets)]
@@ -101,7 +104,7 @@ def hides(objective, start, stop):
     return objective.prompting.hide(TEXT, start, stop, VOCAB) is not None
 
 
-SKIPPED = ("nsp", "sop", "unilm", "classification", "simcse", "sft", "teacherless")  # other texts or segments in a row
+SKIPPED = ("nsp", "sop", "unilm", "classification", "simcse", "teacherless")  # other texts or segments in a row
 
 
 CONFIGS = list(dict.fromkeys(name.partition(":")[0] for name, _ in CASES))
@@ -129,8 +132,11 @@ FITS = {  # config -> the probes that fit, where it differs from its objective's
     "clm": "continuation exact_match minimal_pairs",
     "multi_token_prediction": "continuation exact_match minimal_pairs",
     "multi_token_prediction:deepseek_v3": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
+    "multi_token_prediction:response": "exact_match",
     "future_summary": "continuation exact_match minimal_pairs",
+    "future_summary:response": "exact_match",
     "next_latent": "continuation exact_match minimal_pairs",
+    "next_latent:response": "exact_match",
     "masked_inputs": "continuation exact_match minimal_pairs",
     "reverse": "continuation exact_match minimal_pairs",
     "sigma_gpt": "continuation exact_match minimal_pairs",
