@@ -29,7 +29,7 @@ from experiment.experiment import Experiment
 from experiment.outside import code_of
 from generate.classify import Classified, classifier_rows, classifies, classify
 from generate.texts import Filled, Generated, NamedText, Options, answer_texts, read_texts
-from models.parameters import Params, array_types
+from models.parameters import Params, array_difference, array_types
 from objectives import Denoiser
 from run.compiled_run import make_run
 from run.corpus import describe_changed_corpus, open_corpora
@@ -282,7 +282,8 @@ class Model:
         cannot be written.
         """
         folder, experiment = Workdir(folder_name(workdir, "workdir")), self.experiment
-        _check_same_arrays(array_types(params), array_types(experiment.params_shapes))
+        if difference := array_difference(array_types(params), array_types(experiment.params_shapes)):
+            raise ConfigError(f"params: {difference}: give a tree like model.params")
         with Cluster().check_equal():
             if folder.has_config or folder.steps():
                 raise ConfigError(f"workdir={folder} has a run or a model already: name a new folder")
@@ -358,13 +359,6 @@ def _rows_of(shard: Any, batch_size: int) -> range:
     if batch_size % count:
         raise ConfigError(f"train.batch_size={batch_size} must be a multiple of {count}, the count of shard={shard!r}")
     return range(index * batch_size // count, (index + 1) * batch_size // count)
-
-
-def _check_same_arrays(given: Mapping[str, str], expected: Mapping[str, str]) -> None:
-    """Raises ConfigError unless parameters are those of the model, both as models.parameters.array_types."""
-    for name in {**expected, **given}:
-        if (here := given.get(name, "missing")) != (there := expected.get(name, "missing")):
-            raise ConfigError(f"params: {name} is {here}, and in this model {there}: give a tree like model.params")
 
 
 def _checked_options(given: Mapping[str, Any]) -> Options:

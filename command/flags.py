@@ -34,7 +34,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from command.program import run_program
-from contract.errors import STOPS, ConfigError, one_line, text_of
+from contract.errors import STOPS, ConfigError, programs_of_users, text_of
 
 TRAINING_MEMORY = (
     "Raise train.grad_accum_steps or mesh.fsdp, or set model.remat='full'; python -m train.plan with this config and "
@@ -173,12 +173,8 @@ def execute_file(path: str, flag: str) -> types.ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # where dataclasses look up names
-    try:
+    with programs_of_users(f"{flag}={path} cannot be read"):
         spec.loader.exec_module(module)
-    except STOPS:
-        raise
-    except BaseException as error:  # a file is a program and can raise anything
-        raise ConfigError(f"{flag}={path} cannot be read: {one_line(error)}") from error
     return module
 
 

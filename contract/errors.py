@@ -51,3 +51,14 @@ def text_of(error: BaseException) -> str:
 def one_line(error: BaseException) -> str:
     """Returns the type and the text of an exception in one line."""
     return " ".join([f"{type(error).__name__}:", *text_of(error).split()]).removesuffix(":")
+
+
+@contextlib.contextmanager
+def programs_of_users(fault: str) -> Iterator[None]:
+    """Within this context, what a program of a user raises, but STOPS, is a ConfigError of `fault` and its text."""
+    try:
+        yield
+    except STOPS:
+        raise
+    except BaseException as error:  # a program can raise anything
+        raise ConfigError(f"{fault}: {one_line(error)}") from error

@@ -15,7 +15,7 @@ from experiment.objective import make_objective
 from huggingface.vocabulary import VOCABULARY
 from learners.classification import ClassificationLearner
 from models.config import ModelConfig
-from models.parameters import array_types
+from models.parameters import array_difference, array_types
 from models.transformer import Params
 from objectives.mixture import learned_objective
 from run.restore import config_for_reading, language_model
@@ -104,14 +104,8 @@ def _check_params(run: Experiment, experiment: Experiment, name: str) -> None:
             f"--config={name}: {_objective(experiment.config)} trains {', '.join(missing)} in addition to the "
             f"Transformer, and this run ({run.objective_name}) has {', '.join(run.params_shapes)} alone"
         )
-    ours, theirs = array_types(available), array_types(needed)
-    differing = [array for array in {**theirs, **ours} if ours.get(array) != theirs.get(array)]
-    if differing:
-        array = differing[0]
-        raise ConfigError(
-            f"--config={name}: {array} is {ours.get(array, 'missing')} in the run and {theirs.get(array, 'missing')} "
-            f"for {_objective(experiment.config)}, and {len(differing) - 1} more arrays differ"
-        )
+    if difference := array_difference(array_types(available), array_types(needed)):
+        raise ConfigError(f"--config={name}: the run's {difference}, for {_objective(experiment.config)}")
     if isinstance(run.learner, ClassificationLearner) and isinstance(experiment.learner, ClassificationLearner):
         ours, theirs = run.learner.objective.classes, experiment.learner.objective.classes
         if ours != theirs:

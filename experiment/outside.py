@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from contract.errors import STOPS, ConfigError, errors_naming, one_line
+from contract.errors import ConfigError, errors_naming, programs_of_users
 from experiment.config import from_mapping
 from learners import LEARNERS
 from learners.learner import Learner
@@ -141,12 +141,8 @@ def _of_entry_point(name: str) -> type[Objective] | None:
     where = f"the entry point {name!r} of {_GROUP}, {', '.join(entry.value for entry in found)},"
     if len(found) > 1:
         raise ConfigError(f"{where} is of several installed packages: remove all but one of them")
-    try:
+    with programs_of_users(f"{where} cannot be loaded"):
         cls = found[0].load()
-    except STOPS:
-        raise
-    except BaseException as error:  # a package is a program and can raise anything
-        raise ConfigError(f"{where} cannot be loaded: {one_line(error)}") from error
     if not isinstance(cls, type) or not issubclass(cls, Objective):
         raise ConfigError(f"{where} is no subclass of objectives.objective.Objective")
     OBJECTIVES[name] = cls

@@ -28,7 +28,7 @@ from experiment.experiment import Experiment, make_experiment
 from files.atomic import atomic_folder, check_new_folder
 from huggingface.folder import is_huggingface_folder
 from huggingface.importing import ElectraPair, FolderModel, is_pair, open_model, open_pair, vocabulary_fields
-from models.parameters import Params, array_types
+from models.parameters import Params, array_difference, array_types
 from run.restore import config_for_reading
 from workdir.run_config import IN_WORKDIR
 from workdir.workdir import Workdir
@@ -186,13 +186,10 @@ def _imported_config(
 
 def _check_params(experiment: Experiment, params: Params, where: str) -> None:
     """Raises ConfigError unless `params` are those of the experiment's learner."""
-    here, there = array_types(experiment.params_shapes), array_types(params)
-    differing = [name for name in {**here, **there} if here.get(name) != there.get(name)]
-    if differing:
-        name = differing[0]
+    there = array_types(params)
+    if difference := array_difference(there, array_types(experiment.params_shapes)):
         raise ConfigError(
-            f"{where}: objective.name={experiment.objective_name!r} trains {name} as {here.get(name, 'no parameter')}, "
-            f"and the folder has {there.get(name, 'none')}: choose another --config"
+            f"{where}: for objective.name={experiment.objective_name!r}, {difference}: choose another --config"
         )
     for name, leaf in zip(there, jax.tree.leaves(params), strict=True):
         if not np.isfinite(leaf).all():

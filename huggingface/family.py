@@ -3,7 +3,7 @@
 A family is one class of `transformers`, such as T5ForConditionalGeneration.
 
 To add a family: subclass Family in a file of this package, and add an instance to FAMILIES in families.py and a small
-config to benchmarks/huggingface.py, whose comparison the tests run.
+config to tests/huggingface/comparison.py.
 """
 
 import abc

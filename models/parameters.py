@@ -8,7 +8,7 @@ sharding table match.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -53,3 +53,12 @@ def array_types(tree: Any) -> dict[str, str]:
     return {
         leaf_name(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
+
+
+def array_difference(there: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """Returns how two trees' `array_types` differ, as a part of a message; "" if they are equal."""
+    names = [name for name in {**here, **there} if here.get(name) != there.get(name)]
+    if not names:
+        return ""
+    types = f"{names[0]} is {there.get(names[0], 'missing')} there and {here.get(names[0], 'missing')} here"
+    return f"{types}, and {len(names) - 1} more arrays differ"

@@ -13,7 +13,7 @@ from data.sources.config import DEFAULT_CACHE_DIR
 from experiment.experiment import Experiment, make_experiment
 from experiment.outside import check_code
 from models.config import ModelConfig
-from models.parameters import array_types
+from models.parameters import array_difference, array_types
 from models.transformer import Params, init_params
 from run import sharding
 from workdir.checkpoint import DamagedCheckpointError, abstract
@@ -148,13 +148,10 @@ def check_same_transformer(field: str, other: Experiment, experiment: Experiment
     ours, theirs = (
         array_types(jax.eval_shape(one.learner.transformer, one.params_shapes)) for one in (experiment, other)
     )
-    differing = [name for name in (*ours, *(theirs.keys() - ours.keys())) if ours.get(name) != theirs.get(name)]
-    if differing:
-        name = differing[0]
+    if difference := array_difference(theirs, ours):
         raise ConfigError(
-            f"{field}: {name} is {theirs.get(name, 'missing')} in that run and {ours.get(name, 'missing')} here, and "
-            f"{len(differing) - 1} more arrays differ: copy the fields of model, data.inputs_length, "
-            "data.targets_length and data.tokenizer from that run's config.json"
+            f"{field}: {difference}: copy the fields of model, data.inputs_length, data.targets_length and "
+            "data.tokenizer from that run's config.json"
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from command.flags import execute_file, override_flags
-from contract.errors import STOPS, ConfigError, one_line
+from contract.errors import ConfigError, programs_of_users
 from experiment.config import from_mapping
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
@@ -143,12 +143,8 @@ def load_study(path: str) -> Study:
         fault = "does not exist" if path.endswith(".py") else "is not a Python file"
         raise ConfigError(f"{where} {fault}: name a file of yours, or one of configs/studies ({studies}), with .py")
     module = execute_file(path, "--study")
-    try:
+    with programs_of_users(f"{where} cannot be read"):
         fields = module.get_study() if hasattr(module, "get_study") else None
-    except STOPS:
-        raise
-    except BaseException as error:  # a study is a program and can raise anything
-        raise ConfigError(f"{where} cannot be read: {one_line(error)}") from error
     if not isinstance(fields, Mapping):
         raise ConfigError(f"{where} has no function get_study that returns configs.studies.base.study(...)")
     return make_study(fields, path)

@@ -48,7 +48,7 @@ from files.paths import (
     remove_folder,
     rename_folder,
 )
-from models.parameters import array_types
+from models.parameters import array_difference, array_types
 from workdir.checksums import checksums
 
 _RECORD = "record.json"
@@ -232,7 +232,11 @@ class Checkpoints:
         """Returns the tree `wanted` with the saved arrays, verified. saved: name -> {"type", "checksum"}."""
         # Orbax would convert dtypes silently.
         types = {name: array["type"] for name, array in saved.items()}
-        _check_same_arrays(self._folder(step), types, array_types(wanted))
+        if difference := array_difference(types, array_types(wanted)):
+            raise ConfigError(
+                f"checkpoint {self._folder(step)} contains another state: {difference}: "
+                "use the config of the run that saved it, or choose another --workdir"
+            )
         restore_args = ocp.checkpoint_utils.construct_restore_args(wanted)
         args = ocp.args.PyTreeRestore(wanted, restore_args=restore_args, partial_restore=True)
 
@@ -403,18 +407,6 @@ def _make_record(state: Any, eval_loss: float | None, counters: Mapping[str, Any
 
 def _digest(fields: Mapping[str, Any]) -> str:
     return hashlib.blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-def _check_same_arrays(folder: str, saved: dict[str, str], expected: dict[str, str]) -> None:
-    """Raises ConfigError if a checkpoint's arrays differ from the expected ones, both as models.parameters has them."""
-    differing = [name for name in {**expected, **saved} if expected.get(name) != saved.get(name)]
-    if differing:
-        name = differing[0]
-        raise ConfigError(
-            f"checkpoint {folder} contains another state: {name} is {saved.get(name, 'missing')} in it and "
-            f"{expected.get(name, 'missing')} now, and {len(differing) - 1} more arrays differ: "
-            "use the config of the run that saved it, or choose another --workdir"
-        )
 
 
 def _in_one_line(text: str) -> str:

@@ -229,11 +229,11 @@ def test_what_cannot_be_saved_is_one_line(causal, tmp_path):
     params, run = causal.params, causal.workdir
     for workdir, given, message in (
         (run, params, f"^workdir={re.escape(run)} has a run or a model already: name a new folder$"),
-        (tmp_path, params["transformer"], r"^params: transformer/\S+ is missing, and in this model float32\["),
+        (tmp_path, params["transformer"], r"^params: transformer/\S+ is missing there and float32\["),
         (
             tmp_path,
             params | {"head": np.zeros(2)},
-            r"^params: head is float64\[2\], and in this model missing: give",
+            r"^params: head is float64\[2\] there and missing here, and 0 more arrays differ: give",
         ),
         (params, tmp_path, "^workdir must be the name of a folder, not dict$"),
     ):

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from benchmarks.huggingface import MODELS, random_model
 from tests.data import tiny_tokenizers
+from tests.huggingface.comparison import MODELS, random_model
 
 _TOKENIZERS = {
     "t5_v1_0": tiny_tokenizers.t5,
@@ -27,7 +27,7 @@ ROWS = 40  # learned positions
 
 
 def make_hub_folder(folder: Path, name: str, *, seed: int = 0, extra_rows: int = 0, **options) -> Path:
-    """Writes a folder with the model `name` of benchmarks.huggingface and a row for each token of its tokenizer.
+    """Writes a folder with the model `name` of comparison.py and a row for each token of its tokenizer.
 
     extra_rows: of the token table, without a token. options: of config.json.
     """

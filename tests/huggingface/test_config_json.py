@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from benchmarks.huggingface import VOCAB
 from contract.errors import ConfigError
 from huggingface.config_json import check_options
 from huggingface.families import FAMILIES, family_of_folder_config
+from tests.huggingface.comparison import VOCAB
 
 GPT2 = dict(vocab_size=61, n_positions=24, n_embd=48, n_layer=2, n_head=6)
 LLAMA = dict(

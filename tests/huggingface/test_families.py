@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("safetensors")
 
-from benchmarks import huggingface as comparison
-from benchmarks.huggingface import MODELS, VOCAB, random_model
 from huggingface.families import FAMILIES
+from tests.huggingface import comparison
+from tests.huggingface.comparison import MODELS, VOCAB, random_model
 
 TOLERANCE = 1e-4
 SMALL = {"num_hidden_layers": 2}

@@ -7,10 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.huggingface import MODELS, VOCAB
 from contract.errors import ConfigError
 from huggingface.config_json import check_options
 from huggingface.families import FAMILIES, family_of_folder_config, folders_of
+from tests.huggingface.comparison import MODELS, VOCAB
 from tests.table import small_experiment
 
 

@@ -1,12 +1,9 @@
-"""Differences between models of this project and of `transformers`: python -m benchmarks.huggingface [MODEL ...]
+"""Differences between models of this project and of `transformers`, both ways.
 
-Prints one JSON line for each model (default: all of MODELS) and direction: "from", random
-weights of `transformers` read as this project's parameters, and "to", random parameters written to a folder that
-`from_pretrained` loads. Both compute in float32 on CPU, on rows of several lengths with padding, and are compared at
-the positions that are not padding: the largest absolute difference of the logits and the difference of the losses
+Random weights of `transformers` are read as this project's parameters, and random parameters are written to a folder
+that `from_pretrained` loads. Both compute in float32 on CPU, on rows of several lengths with padding, and are compared
+at the positions that are not padding: the largest absolute difference of the logits and the difference of the losses
 (`labels=` of transformers: masked or next tokens, targets of the decoder, replaced tokens, sentence pairs).
-
-Needs the packages torch and transformers: pip install -e '.[interop]'
 """
 
 import functools
@@ -20,10 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import flags
 
-from command.flags import parse_flags, run_command
-from contract.errors import ConfigError
 from contract.vocab import Vocab
 from huggingface.families import family_of_folder_config
 from huggingface.family import Family
@@ -162,9 +156,6 @@ def batch_of(inputs: dict[str, np.ndarray], architecture: str) -> dict[str, np.n
     return batch
 
 
-_FLAGS = flags.FlagValues()
-
-
 class Ours(NamedTuple):
     """A model of this project with its family, and the parameters."""
 
@@ -273,7 +264,7 @@ def our_loss(ours: Ours, logits: Mapping[str, jax.Array], inputs: Mapping[str, n
 
 
 def compare(ours: Ours, torch_model: Any, seed: int) -> dict[str, Any]:
-    """Returns the figures of one line: see the module's docstring."""
+    """Returns the differences, and the largest logit."""
     architecture = ours.model.architecture
     inputs = random_inputs(torch_model.config.to_dict(), architecture, seed)
     theirs, their_loss = their_logits(torch_model, inputs)
@@ -281,28 +272,7 @@ def compare(ours: Ours, torch_model: Any, seed: int) -> dict[str, Any]:
     mask = {"logits": inputs.get("decoder_attention_mask", inputs["attention_mask"]) > 0, "pairs": ...}
     differences = [np.abs(np.asarray(logits[name]) - theirs[name])[mask[name]].max() for name in theirs]
     return {
-        "shapes": {name: list(value.shape) for name, value in theirs.items()},
         "max_abs_difference": float(max(differences)),
         "max_abs_logit": float(max(np.abs(value[mask[name]]).max() for name, value in theirs.items())),
-        "loss": their_loss,
         "loss_difference": abs(our_loss(ours, logits, inputs) - their_loss),
     }
-
-
-def main() -> None:
-    """Prints the lines of the models on the command line."""
-    names = parse_flags(_FLAGS, __doc__, positional=True) or list(MODELS)
-    for name in names:
-        if name not in MODELS:
-            raise ConfigError(f"unknown model {name!r}: choose from {', '.join(MODELS)}")
-    for name in names:
-        torch_model = random_model(*MODELS[name], seed=0)
-        ours = read(torch_model)
-        other = random_params(ours, seed=1)
-        for direction, pair in (("from", (ours, torch_model)), ("to", (other, write(other)))):
-            line = {"benchmark": "huggingface", "model": name, "class": MODELS[name][0], "direction": direction}
-            print(json.dumps(line | compare(*pair, seed=2)), flush=True)
-
-
-if __name__ == "__main__":
-    run_command(main)
