@@ -21,7 +21,7 @@ LEVEL = 0.95  # of intervals
 ALPHA = 0.05  # a difference is beyond noise if its corrected p is below
 POWER = 0.8  # of the smallest detectable difference
 MIN_SEEDS = 3  # of a variant that is tested: two say next to nothing about their spread
-# Of Bartlett's test, far above the usual 0.05, because it has little power with few seeds: docs/studies.md has the
+# Of Bartlett's test, far above the usual 0.05, because it has little power with few seeds: benchmarks.verdicts has the
 # errors of studies in which one of five variances is ten times the others'.
 _POOLING_LEVEL = 0.7
 # Values are float32 sums, so a spread below this share of the values is rounding and says nothing about noise.
