@@ -22,7 +22,7 @@ LONG_FILES: dict[str, int] = {}
 ROOM_FILES = 12
 # Room -> the most lines of code, with its subpackages.
 CODE = {
-    "benchmarks": 1_128,
+    "benchmarks": 1_180,
     "cloze": 324,
     "cluster": 392,
     "command": 397,
