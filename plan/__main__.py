@@ -127,17 +127,41 @@ def report_lines(config: str, plan: Estimate, fewest: int | None = None) -> Iter
 
 
 def report_fields(config: str, plan: Estimate) -> dict[str, Any]:
-    """Returns the fields of an estimate as a JSON object, and what follows from them. What is not known is None."""
-    chip = plan.topology.chip
-    fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
-    return fields | {
+    """Returns what `report_lines` has, as the fields of a JSON object. Sizes are bytes, of one device; times, seconds.
+
+    A field whose value is not known, such as the memory of a device of gpu:8, is None. "collectives" maps each kind to
+    bytes per device and step; None if the step was not compiled, or jaxlib cannot read the compiler's program.
+    """
+    chip, compiled = plan.topology.chip, plan.compiled
+    (kernel, reason), roofline = plan.attention, plan.roofline_seconds
+    return {
         "config": config,
         "topology": plan.topology.name,
         "devices": plan.topology.num_devices,
-        "compiled": None if plan.compiled is None else dataclasses.asdict(plan.compiled),
+        "mesh": plan.mesh,
+        "compiled": compiled is not None and not compiled.refused,
+        "refused_by_the_compiler": compiled is not None and compiled.refused,
+        "compile_seconds": None if compiled is None else compiled.seconds,
+        "parameters": plan.num_params,
+        "attention": kernel,
+        "attention_reason": reason,
+        "warnings": plan.warnings,
+        "precision": plan.precision,
+        "remat": plan.remat,
+        "microbatches": plan.grad_accum_steps,
+        "chosen": plan.chosen or None,
+        "positions_per_step": plan.positions_per_step,
+        "memory": {name.strip("()"): size for name, size in _memory(plan)},
         "total_bytes": plan.total_bytes,
         "available_bytes": None if chip is None else chip.usable_bytes,
-        "roofline_seconds": plan.roofline_seconds,
+        "device_bytes": None if chip is None else chip.memory_bytes,
+        "flops_per_step": plan.flops,
+        "roofline_seconds": roofline,
+        "roofline_positions_per_second": None if roofline is None else plan.positions_per_step / roofline,
+        "collectives": None if compiled is None else compiled.collectives,
+        "costs": None
+        if compiled is None or compiled.costs is None
+        else {kind: dataclasses.asdict(cost) for kind, cost in compiled.costs.items()},
         "fits": plan.fits,
     }
 
