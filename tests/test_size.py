@@ -37,7 +37,7 @@ CODE = {
     "learners": 859,
     "models": 1_706,
     "objectives": 4_053,
-    "plan": 626,
+    "plan": 646,
     "run": 1_325,
     "show": 996,
     "studies": 3_346,
