@@ -1,0 +1,34 @@
+"""Does a head that looks beyond the next node find the path to the end of an arm of a star more often than SFT alone?
+
+    python -m train.ablate --study=configs/studies/gym/star_graph_heads.py --out=studies/gym_star_graph_heads
+
+The task, the model and the text are those of star_graph.py. Both learn the path alone, and TOP's head the order of the
+nodes that follow each position too.
+
+G(2,3) with 10 names and fresh graphs, where TOP's authors have G(3,3) to G(5,5) with 30 names and larger models. The
+presets sft_multi_token_prediction and sft_next_latent may be added as variants: they have 2.7 and 1.9 times the FLOPs
+of SFT.
+"""
+
+from configs.studies.base import published
+from configs.studies.gym import star_graph
+from configs.studies.gym.common import gym_study
+
+
+def get_study():
+    """Returns the study."""
+    return gym_study(
+        __doc__,
+        "star_graph",
+        ("sft", "sft_top"),
+        tokens=star_graph.TOKENS,
+        overrides=star_graph.GRAPHS,
+        published=[
+            published(
+                "Zuhri et al. (2025), arXiv 2508.19228, G(3,3): TOP finds all paths, the next token 33.8%",
+                measure="exact",
+                metric="exact match",
+                better_than=[("sft_top", "sft")],
+            )
+        ],
+    )
