@@ -50,6 +50,6 @@ class ResponseMultiTokenPrediction(FutureTokenFields, SFT):
     """SFT that predicts the next n tokens, of which those of the response and its EOS are scored.
 
     Each head predicts every token of the response. The i-th token ahead is scored wherever it is one of the response,
-    also where the prompt is not yet read to its end, as in Megatron-LM and in the code of TOP's star graphs (Zuhri et
-    al. 2025, arXiv 2508.19228). The prompt is read causally.
+    also where the prompt is not yet read to its end, as in the code of TOP's star graphs (Zuhri et al. 2025, arXiv
+    2508.19228). The prompt is read causally.
     """

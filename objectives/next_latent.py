@@ -43,7 +43,6 @@ class NextLatent(NextLatentFields, CLM):
 class ResponseNextLatent(NextLatentFields, SFT):
     """SFT whose states predict the next states.
 
-    The smooth L1 loss is over the states of the prompt too: the paper's is a mean over all positions, whatever tokens
-    are scored. The divergence is over the states that predict a token of the response or its EOS. The prompt is read
-    causally.
+    The smooth L1 loss is over the states of the prompt too, as that of NextLatent is over all positions. The divergence
+    is over the states that predict a token of the response or its EOS. The prompt is read causally.
     """
