@@ -10,9 +10,9 @@ Sizes: as in configs/clm.py. Only the objective and, with independent heads, the
   deepseek_v3    the same with DeepSeek-V3's weights, 0.3 for 10T of its 14.8T tokens, then 0.1, and a tenth of the text
                  with the middle last (section 4.1 of its paper: PSM at a rate of 0.1; short documents keep their order,
                  as in configs/fim.py). The module is trained on all rows of this mixture
-  response       independent, of prompts and responses as in configs/sft.py. For the tuning of a model of the variant
-                 sequential set its fields: --config.objective.heads=sequential
-                 --config.objective.num_future_tokens=2 --config.objective.loss_weight=0.3
+  response       independent, of prompts and responses as in configs/sft.py. DeepSeek-V3's module instead:
+                 --config.objective.heads=sequential --config.objective.num_future_tokens=2
+                 --config.objective.loss_weight=0.3. With train.init_from the heads are new
 
 model.num_layers is the depth of the model at inference: the trunk and the head of the next token. As in Gloeckle et
 al., the total number of layers, heads included, is that of configs/clm.py. With independent heads a published size

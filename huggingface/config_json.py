@@ -25,7 +25,8 @@ _WITHOUT_EFFECT = """
     sep_token_id suppress_tokens temperature top_k top_p typical_p add_bias_logits add_final_layer_norm
     classif_dropout classifier_dropout directionality extra_pos_embeddings generator_size initializer_factor n_ctx
     n_positions normalize_before normalize_embedding pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
-    pooler_size_per_head pooler_type pretraining_tp reorder_and_upcast_attn static_position_embeddings
+    pooler_size_per_head pooler_type pretraining_tp reorder_and_upcast_attn replacing_rate save_step
+    static_position_embeddings student_decoder_layers student_encoder_layers
     summary_activation summary_first_dropout summary_last_dropout summary_proj_to_labels summary_type
     summary_use_proj attention_probs_dropout_prob hidden_dropout_prob is_llama_config max_sequence_length
     neftune_noise_alpha transformers.js_config unsloth_fixed unsloth_version

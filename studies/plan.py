@@ -238,10 +238,14 @@ class Plan:
     def kept_fields(self, run: PlannedRun) -> dict[str, Any]:
         """Returns the config of a run without the fields `later`."""
 
-        def kept(section: str, of: Any) -> Any:
-            return {k: v for k, v in of.items() if f"{section}.{k}" not in self.later} if isinstance(of, dict) else of
+        def kept(fields: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+            named = {name: f"{prefix}{name}" for name in fields if f"{prefix}{name}" not in self.later}
+            return {
+                name: kept(fields[name], f"{dotted}.") if isinstance(fields[name], Mapping) else fields[name]
+                for name, dotted in named.items()
+            }
 
-        return {section: kept(section, of) for section, of in run.fields.items()}
+        return kept(run.fields, "")
 
     @functools.cached_property
     def scratch(self) -> dict[str, VariantPlan]:

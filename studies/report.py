@@ -104,7 +104,7 @@ def render(template: str, **values: Any) -> str:
 
 _SIMILAR = 1.1  # times the parameters, or the updates, of the smallest variant
 _USUAL_SEEDS = 5  # of a study; below, the tests of spreads have little power
-_TURNED = 1.01  # last over lowest held-out loss: more is no chance of an evaluation
+_RISE = 0.01  # nats, and share of the lowest held-out loss, by which a last loss is higher than by chance
 
 
 def curves_of(results: Results) -> dict[str, list[dict[str, Any]]]:
@@ -123,7 +123,7 @@ class Lowest(NamedTuple):
     @property
     def is_earlier(self) -> bool:
         """Whether the loss was lower before the end."""
-        return self.last > _TURNED * self.loss
+        return self.last - self.loss > _RISE * max(self.loss, 1)
 
 
 def lowest_losses(results: Results) -> dict[str, Lowest]:

@@ -265,7 +265,7 @@ class StudyFolder:
         """Returns the plan with Plan.later, if the study began with code that did not have all fields of today."""
         if not (self.path / "study.json").exists():
             return plan
-        there = [flatten(run["main"]) for run in self.study_file().runs.values()]
+        there = [flatten(run.get("main", {})) for run in self.study_file().runs.values()]
         runs = [run for one in plan.variants.values() for run in (*one.stages, *one.fine_tunings.values())]
         here = [flatten(run.fields) for run in runs]
         default = flatten(get_config().to_dict())
@@ -386,6 +386,8 @@ class StudyFolder:
 def _read(cls: type[T], file: Path, remedy: str) -> T:
     """Returns what a study wrote to a JSON file. Raises ConfigError, one line, if it is not of this form."""
     fields = read_json(file, remedy=remedy)
+    if "measure_commands" in fields:  # of an outcome that earlier code wrote
+        fields["commands"] = [*fields.get("commands", ()), *fields.pop("measure_commands")]
     try:
         return from_mapping(cls, fields, "")
     except ConfigError as error:

@@ -452,19 +452,27 @@ def test_a_study_keeps_its_code_and_refuses_other_code(corpus, tmp_path, quick, 
 def test_a_field_that_the_first_code_did_not_have_is_no_other_study(finished, tmp_path, monkeypatch, quick):
     study, out = finished
     out = shutil.copytree(out, tmp_path / "out")
-    plan = dataclasses.replace(make_plan(load_study(str(study)), {}), later=frozenset({"model.attention_dropout"}))
+    later = frozenset({"model.attention_dropout", "data.filters.max_tokens"})
+    plan = dataclasses.replace(make_plan(load_study(str(study)), {}), later=later)
     there = json.loads((out / "study.json").read_text())
     there["runs"] = results._study_fields(plan, {})["runs"]
     (out / "study.json").write_text(json.dumps(there))
     for job in jobs_of(plan):
         file = out / "outcomes" / f"{job.name}.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"config_digest": plan.config_digest(job, {})}))
+        outcome = json.loads(file.read_text()) | {"config_digest": plan.config_digest(job, {})}
+        first, *rest = outcome["commands"]  # earlier code wrote the commands of measures by themselves
+        file.write_text(json.dumps(outcome | {"commands": [first], "measure_commands": rest}))
     before = outcomes_of(out)
     run_command(monkeypatch, study, out)
-    assert outcomes_of(out) == before and "attention_dropout" not in (out / "study.json").read_text()
+    written = (out / "study.json").read_text()
+    assert outcomes_of(out) == before and "attention_dropout" not in written and "max_tokens" not in written
+    assert "--probe=continuation" in (out / "report.md").read_text()
     assert "4 of 4 runs are complete" in (out / "report.md").read_text()
     with pytest.raises(ConfigError, match=r"main\.model\.attention_dropout is null there and false here"):
         run_command(monkeypatch, study, out, "--config.model.attention_dropout=False")
+    (out / "study.json").write_text(json.dumps(there | {"runs": {"slow": {}}}))
+    with pytest.raises(ConfigError, match=r"has another study than --study: runs\.slow"):
+        run_command(monkeypatch, study, out, "--report")
 
 
 def test_more_seeds_may_be_added(corpus, tmp_path):

@@ -407,7 +407,7 @@ def test_the_detectable_difference_of_each_pair_is_within_those_shown(tmp_path):
 def test_the_lowest_held_out_losses_are_shown_where_a_variant_had_a_lower_one_before_the_end(tmp_path):
     results = make_results({"loss": VALUES})
     assert "lower held-out loss" not in write_report(results, tmp_path).read_text()
-    losses = {"base": [[3.0, 2.0, 2.01]] * 3, "good": [[3.0, 1.0, 1.5], [3.0, 2.0, 1.8], [3.0, 1.5, 1.5]]}
+    losses = {"base": [[3.0, 0.0, 0.005]] * 3, "good": [[3.0, 1.0, 1.5], [3.0, 2.0, 1.8], [3.0, 1.5, 1.5]]}
     runs = [
         dataclasses.replace(run, curve=Curve([100.0, 200.0, 300.0], [1.0, 2.0, 3.0], losses[run.variant][run.seed]))
         if run.variant in losses
@@ -419,7 +419,7 @@ def test_the_lowest_held_out_losses_are_shown_where_a_variant_had_a_lower_one_be
     assert "**The held-out loss of `good` was lower before the end, and measures are of the last step" in said
     written = (tmp_path / "report.md").read_text()
     assert (
-        "| `base` | 2.000 | 200 | 2.010 |\n| `good` | 1.433 | 233.3 | 1.600 |\n| `other` | 2.599 | 1M | 2.599 |"
+        "| `base` | 0.000 | 200 | 0.005 |\n| `good` | 1.433 | 233.3 | 1.600 |\n| `other` | 2.599 | 1M | 2.599 |"
         in written
     )
 
