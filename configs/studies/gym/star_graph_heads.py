@@ -2,12 +2,11 @@
 
     python -m train.ablate --study=configs/studies/gym/star_graph_heads.py --out=studies/gym_star_graph_heads
 
-The task, the model and the text are those of star_graph.py. Both learn the path alone, and TOP's head the order of the
-nodes that follow each position too.
+The task, the model and the text are those of star_graph.py. All learn the path alone; TOP's head also learns the order
+of the nodes that follow each position, and NextLat's MLP the next three states, with both of its losses.
 
-G(2,3) with 10 names and fresh graphs, where TOP's authors have G(3,3) to G(5,5) with 30 names and larger models. The
-presets sft_multi_token_prediction and sft_next_latent may be added as variants: they have 2.7 and 1.9 times the FLOPs
-of SFT.
+G(2,3) with 10 names and fresh graphs, where the authors of TOP and NextLat have G(3,3) to G(5,5) and larger models. The
+preset sft_multi_token_prediction, with 2.7 times the FLOPs of SFT, may be added as a variant.
 """
 
 from configs.studies.base import published
@@ -20,7 +19,7 @@ def get_study():
     return gym_study(
         __doc__,
         "star_graph",
-        ("sft", "sft_top"),
+        ("sft", "sft_top", "sft_next_latent"),
         tokens=star_graph.TOKENS,
         overrides=star_graph.GRAPHS,
         published=[
@@ -29,6 +28,12 @@ def get_study():
                 measure="exact",
                 metric="exact match",
                 better_than=[("sft_top", "sft")],
-            )
+            ),
+            published(
+                "Teoh et al. (2025), arXiv 2511.05963, G(5,5): NextLat finds nearly all paths, the next token fails",
+                measure="exact",
+                metric="exact match",
+                better_than=[("sft_next_latent", "sft")],
+            ),
         ],
     )
