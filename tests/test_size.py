@@ -26,7 +26,7 @@ CODE = {
     "cloze": 324,
     "cluster": 392,
     "command": 397,
-    "configs": 2_450,
+    "configs": 2_456,
     "contract": 441,
     "data": 4_585,
     "evaluation": 1_884,
