@@ -283,7 +283,7 @@ class Model:
         """
         folder, experiment = Workdir(folder_name(workdir, "workdir")), self.experiment
         if difference := array_difference(array_types(params), array_types(experiment.params_shapes)):
-            raise ConfigError(f"params: {difference}: give a tree like model.params")
+            raise ConfigError(f"params is not a tree of this model: {difference}: give one like model.params")
         with Cluster().check_equal():
             if folder.has_config or folder.steps():
                 raise ConfigError(f"workdir={folder} has a run or a model already: name a new folder")

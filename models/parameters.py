@@ -61,4 +61,4 @@ def array_difference(there: Mapping[str, str], here: Mapping[str, str]) -> str:
     if not names:
         return ""
     types = f"{names[0]} is {there.get(names[0], 'missing')} there and {here.get(names[0], 'missing')} here"
-    return f"{types}, and {len(names) - 1} more arrays differ"
+    return types + f", and {len(names) - 1} more arrays differ" * (len(names) > 1)

@@ -238,14 +238,14 @@ class Plan:
     def kept_fields(self, run: PlannedRun) -> dict[str, Any]:
         """Returns the config of a run without the fields `later`."""
 
-        def kept(fields: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-            named = {name: f"{prefix}{name}" for name in fields if f"{prefix}{name}" not in self.later}
+        def kept(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
             return {
-                name: kept(fields[name], f"{dotted}.") if isinstance(fields[name], Mapping) else fields[name]
-                for name, dotted in named.items()
+                name: kept(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
+                for name, value in fields.items()
+                if prefix + name not in self.later
             }
 
-        return kept(run.fields, "")
+        return kept(run.fields)
 
     @functools.cached_property
     def scratch(self) -> dict[str, VariantPlan]:

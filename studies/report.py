@@ -104,7 +104,7 @@ def render(template: str, **values: Any) -> str:
 
 _SIMILAR = 1.1  # times the parameters, or the updates, of the smallest variant
 _USUAL_SEEDS = 5  # of a study; below, the tests of spreads have little power
-_RISE = 0.01  # nats, and share of the lowest held-out loss, by which a last loss is higher than by chance
+_RISE = 0.01  # nats, or share of the lowest held-out loss if that is above 1: a smaller rise may be chance
 
 
 def curves_of(results: Results) -> dict[str, list[dict[str, Any]]]:
@@ -162,11 +162,11 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
             names.setdefault(measure.nothing_follows, []).append(f"`{measure.name}`")
         reasons = [f"{text(why)} in {', '.join(of)}" for why, of in names.items()]
         said.append(f"**{where}: {'; '.join(reasons)}.**")
-    turned = [f"`{variant}`" for variant, lowest in lowest_losses(results).items() if lowest.is_earlier]
-    if turned and any(measure["kind"] == "heldout" for measure in results.study.measures.values()):
+    earlier = [f"`{variant}`" for variant, lowest in lowest_losses(results).items() if lowest.is_earlier]
+    if earlier and any(measure["kind"] == "heldout" for measure in results.study.measures.values()):
         said.append(
-            f"**The held-out loss of {_listed(turned)} was lower before the end, and measures are of the last step: at "
-            "the lowest loss of each run the order may be another (Learning curves).**"
+            f"**The held-out loss of {_listed(earlier)} was lower before the end, and measures are of the last step: "
+            "at the lowest loss of each run the order may be another (Learning curves).**"
         )
     said.append(f"{complete} of {complete + len(results.problems)} runs are complete.")
     if results.study.seeds < MIN_SEEDS:

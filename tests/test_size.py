@@ -28,7 +28,7 @@ CODE = {
     "command": 397,
     "configs": 2_456,
     "contract": 441,
-    "data": 4_585,
+    "data": 4_586,
     "evaluation": 1_884,
     "experiment": 1_144,
     "files": 314,

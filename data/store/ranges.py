@@ -64,7 +64,8 @@ class RangeTokens:
         gcsfs and s3fs have repeated the requests before.
         """
         asked = [k for k, (begin, end) in enumerate(zip(begins, ends, strict=True)) if begin < end]
-        parts, found = self._read_version([begins[k] for k in asked], [ends[k] for k in asked]), [b""] * len(begins)
+        parts = self._read_version([begins[k] for k in asked], [ends[k] for k in asked])
+        found = [b""] * len(begins)
         for k, part in zip(asked, parts, strict=True):
             found[k] = part
         return found

@@ -229,11 +229,15 @@ def test_what_cannot_be_saved_is_one_line(causal, tmp_path):
     params, run = causal.params, causal.workdir
     for workdir, given, message in (
         (run, params, f"^workdir={re.escape(run)} has a run or a model already: name a new folder$"),
-        (tmp_path, params["transformer"], r"^params: transformer/\S+ is missing there and float32\["),
+        (
+            tmp_path,
+            params["transformer"],
+            r"^params is not a tree of this model: transformer/\S+ is missing there and float32\[",
+        ),
         (
             tmp_path,
             params | {"head": np.zeros(2)},
-            r"^params: head is float64\[2\] there and missing here, and 0 more arrays differ: give",
+            r"^params is not a tree of this model: head is float64\[2\] there and missing here: give",
         ),
         (params, tmp_path, "^workdir must be the name of a folder, not dict$"),
     ):

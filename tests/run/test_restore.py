@@ -54,7 +54,7 @@ def test_modules_that_are_not_read_may_be_missing_or_damaged(tmp_path):
     for kernel, now in {(4, 7): r"float32\[4, 7\]", (4, 6): r"bfloat16\[4, 6\]"}.items():
         dtype = "float32" if kernel == (4, 7) else "bfloat16"
         other = {"kernel": jax.ShapeDtypeStruct(kernel, dtype, sharding=wanted["transformer"]["kernel"].sharding)}
-        message = rf"params/transformer/kernel is float32\[4, 6\] there and {now} here, and 0 more arrays differ"
+        message = rf"params/transformer/kernel is float32\[4, 6\] there and {now} here: use"
         with pytest.raises(ConfigError, match=message):
             reader.restore_params({"transformer": other})
     with pytest.raises(ConfigError, match="params/classifier/kernel is missing there"):
