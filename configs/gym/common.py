@@ -12,6 +12,7 @@ Presets:
   next_latent             the next token, and the next three states (NextLat, on star graphs)
   sft_multi_token_prediction, sft_top, sft_next_latent
                           the same three, of the answer alone
+  sft_next_latent_kl      NextLat of the answer alone, without the loss of the states
   reverse, reverse_word   the next token, with half of the instances reversed, by tokens or with names kept whole
   mlm, mlm_50             BERT's masks: 15% of the tokens, or 50%
   any_order               the next token in an order that is drawn for each instance (sigma-GPT)
@@ -57,6 +58,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "sft_multi_token_prediction": multi_token_prediction.get_config("response").objective.to_dict(),
     "sft_top": future_summary.get_config("response").objective.to_dict(),
     "sft_next_latent": next_latent.get_config("response").objective.to_dict() | {"horizon": 3},
+    "sft_next_latent_kl": next_latent.get_config("response").objective.to_dict() | {"horizon": 3, "latent_weight": 0.0},
     "reverse": reverse.get_config("token").objective.to_dict(),
     "reverse_word": reverse.get_config("word").objective.to_dict(),
     "mlm": _MLM,
