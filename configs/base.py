@@ -169,7 +169,7 @@ def get_config() -> ConfigDict:
     # samples, train.generate and runs that start from this one read the averaged parameters (run/step.py).
     config.train.ema_decay = 0.0
     config.train.log_every = 20  # steps between reports of training metrics
-    config.train.eval_every = 200  # steps between evaluations
+    config.train.eval_every = 200  # steps between evaluations; with train.init_from there is one before the first step
     config.train.eval_windows = 512  # most held-out windows in an evaluation, at least one of each denoiser; 0: all
     config.train.checkpoint_every = 200  # steps between checkpoints
     config.train.keep_checkpoints = 2  # the newest; the one with the lowest held-out loss is kept too

@@ -231,7 +231,7 @@ def _check_config(workdir: Workdir, fields: Mapping[str, Any]) -> None:
 
 def _training(variant: VariantPlan, trained: Trained) -> dict[str, Any]:
     """Returns the fields of an Outcome that describe the training of a variant."""
-    before, lines = trained.before, [line for line in trained.lines if line["loss"] is not None]
+    before, lines = trained.before, [line for line in trained.lines if line["step"] and line["loss"] is not None]
     curve = Curve(
         raw_tokens=[before["raw_tokens"] + line["raw_tokens"] for line in lines],
         flops=[before["flops"] + line["flops"] for line in lines],

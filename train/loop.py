@@ -87,6 +87,8 @@ def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, consol
             display.warn(line)
         if start.origin:
             display.message(start.origin)
+        if start.step == 0 and config.init_from:  # whether it is the model that was meant, and what training changes
+            recorder.evaluate(0, state.eval_params)
         state = train(run, recorder, state, start.step, stop)
         return recorder.finish(state)
 

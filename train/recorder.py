@@ -204,7 +204,7 @@ def final_warnings(experiment: Experiment, losses: Mapping[int, float | None], s
         warnings.append(f"{skipped} of {steps} updates were skipped, as their gradients were not finite: {_REMEDY}")
     if not losses:
         return warnings
-    (first, first_loss), *_, (last, last_loss) = [*losses.items()] * 2  # one evaluation may be both
+    last, last_loss = [*losses.items()][-1]
     uniform = math.log(experiment.vocab.size)
     if last_loss is None:
         return [*warnings, f"the held-out loss at step {last} is not finite: {_REMEDY} or set precision=float32"]
@@ -213,10 +213,12 @@ def final_warnings(experiment: Experiment, losses: Mapping[int, float | None], s
             f"the held-out loss at step {last}, {last_loss:.3f}, is above {uniform:.3f}, the logarithm of the "
             f"vocabulary ({experiment.vocab.size} ids), so a uniform guess is better: {_REMEDY}"
         )
-    others = [math.inf if loss is None else loss for step, loss in losses.items() if step != first]
-    if others and first_loss is not None and first_loss < min(others):
+    finite = {step: math.inf if loss is None else loss for step, loss in losses.items()}
+    lowest = min(finite, key=lambda step: (finite[step], -step))
+    if lowest < last and lowest in (0, min(step for step in losses if step)):
+        when = "the first evaluation, at step" if lowest else "the start, step"
         warnings.append(
-            f"the lowest held-out loss, {first_loss:.3f}, is that of the first evaluation, at step {first}; at step "
+            f"the lowest held-out loss, {finite[lowest]:.3f}, is that of {when} {lowest}; at step "
             f"{last} it is {last_loss:.3f}: if the training loss falls, train for fewer steps or on more text; if it "
             "does not, lower optimizer.learning_rate"
         )

@@ -81,7 +81,7 @@ class MetricsWriter:
         if jax.process_index() != 0:
             return
         lines = read_metrics(workdir) if exists(self._path) else []
-        kept = "".join(json.dumps(line) + "\n" for line in lines if 0 < line["step"] <= resume_step)
+        kept = "".join(json.dumps(line) + "\n" for line in lines if resume_step and line["step"] <= resume_step)
         with self._writing():
             make_folder(self._workdir)
             self._lines = open_growing(self._path, kept.encode())

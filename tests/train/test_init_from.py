@@ -19,6 +19,7 @@ from train.init_from import _check_meaning, start_from
 from train.loop import train_and_evaluate
 from workdir.checkpoint import Checkpoints
 from workdir.run_config import read_config, write_config
+from workdir.workdir import Workdir
 
 
 def fields(corpus, name="clm", architecture="decoder_only", **overrides):
@@ -55,14 +56,18 @@ def test_the_loop_starts_there_once_and_then_continues_its_own_run(corpus, clm, 
     config = fields(corpus, "clm", train__init_from=clm, optimizer__learning_rate=1e-12, train__steps=2)
     train_and_evaluate(make_experiment(config), str(tmp_path / "tuned"))
     line = f"     start  parameters of {clm}, step 4\n"
-    assert line in capsys.readouterr().out
+    printed, workdir = capsys.readouterr().out, Workdir(tmp_path / "tuned")
+    assert line in printed and "eval at step 0:" in printed
     saved = load_params(load_experiment(clm), clm)[0]
     tuned = load_params(load_experiment(tmp_path / "tuned"), tmp_path / "tuned")[0]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), tuned, saved)
     train_and_evaluate(make_experiment(config), str(tmp_path / "tuned"))
     assert Checkpoints(tmp_path / "tuned" / "checkpoints", keep=None).latest_step() == 2
     printed = capsys.readouterr().out
-    assert "continuing from step 2" in printed and line not in printed
+    assert "continuing from step 2" in printed and line not in printed and "eval at step 0" not in printed
+    before, after = workdir.metrics("eval")  # also after the run has continued
+    assert (before["step"], before["raw_tokens"], after["step"]) == (0, 0, 2)
+    assert before["loss"] == pytest.approx(after["loss"], rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -135,10 +135,17 @@ def test_the_utilization_is_of_the_peak_of_all_devices(monkeypatch):
         ("electra", "encoder_only", [9.0, 8.0], "the held-out loss at step 20, 8.000, is above"),
         ("clm", "decoder_only", [3.0, None], "the held-out loss at step 20 is not finite: lower optimizer.learning_"),
         ("clm", "decoder_only", [2.0, 2.4, 2.3], "the lowest held-out loss, 2.000, is that of the first evaluation"),
+        ("clm", "decoder_only", [2.0, 2.0, 2.0], None),
+        # The evaluation before the first update, of a run with train.init_from
+        ("clm", "decoder_only", {0: 1.9, 10: 2.0, 20: 1.95}, "the lowest held-out loss, 1.900, is that of the start"),
+        ("clm", "decoder_only", {0: 2.1, 10: 2.0, 20: 2.05}, "the lowest held-out loss, 2.000, is that of the first "),
+        ("clm", "decoder_only", {0: 2.1, 10: 2.0, 20: 1.9, 30: 2.0}, None),
+        ("clm", "decoder_only", {0: 2.1, 20: 2.0}, None),
     ],
 )
 def test_warnings_at_the_end(name, architecture, losses, expected):
-    found = final_warnings(small_experiment(name, architecture), dict(zip((10, 20, 30), losses, strict=False)), 0)
+    losses = losses if isinstance(losses, dict) else dict(zip((10, 20, 30), losses, strict=False))
+    found = final_warnings(small_experiment(name, architecture), losses, 0)
     assert found[:1] == [] if expected is None else found[0].startswith(expected)
 
 

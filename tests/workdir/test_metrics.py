@@ -31,9 +31,10 @@ def writer_of(workdir, names=("tensorboard",), resume_step=0, warn=pytest.fail, 
 def write(workdir, resume_step, steps, names=("tensorboard",)):
     writer = writer_of(workdir, names, resume_step)
     for step in steps:
-        writer.write(step, "train", {"loss": np.float32(1 / step), "tokens": step})
+        if step:
+            writer.write(step, "train", {"loss": np.float32(1 / step), "tokens": step})
         if step % 2 == 0:
-            writer.write(step, "eval", {"loss": 2.0 / step})
+            writer.write(step, "eval", {"loss": 2.0 / max(step, 1)})
     writer.close()
 
 
@@ -75,8 +76,8 @@ def test_nan_and_infinity_are_null(tmp_path):
 
 @pytest.mark.parametrize("killed_after", [3, 4, 5])
 def test_a_resumed_runs_file_is_the_uninterrupted_runs(tmp_path, killed_after):
-    write(tmp_path / "whole", 0, range(1, 9), names=())
-    write(tmp_path / "killed", 0, range(1, killed_after + 1), names=())
+    write(tmp_path / "whole", 0, range(9), names=())
+    write(tmp_path / "killed", 0, range(killed_after + 1), names=())
     checkpoint = 2 if killed_after < 4 else 4
     with open(tmp_path / "killed" / "metrics.jsonl", "a") as file:
         file.write('{"step": 7, "split": "tra')  # SIGKILL
