@@ -159,7 +159,8 @@ def test_fine_tunings_without_pretraining_are_outcomes_of_their_own(finished):
 def test_the_curve_of_a_run_begins_after_its_start():
     """A run with train.init_from is evaluated before its first update too, where its own FLOPs are 0."""
     totals = dict.fromkeys(jobs.TOTALS, 5)
-    lines = [totals | {"step": step, "raw_tokens": step, "loss": loss} for step, loss in ((0, 9.0), (1, None), (2, 1.0))]
+    losses = {0: 9.0, 1: None, 2: 1.0}
+    lines = [totals | {"step": step, "raw_tokens": step, "loss": loss} for step, loss in losses.items()]
     trained = types.SimpleNamespace(before=totals, lines=lines)
     found = jobs._training(types.SimpleNamespace(num_params=7, steps=2), trained)
     assert (found["curve"].loss, found["curve"].raw_tokens, found["raw_tokens"]) == ([1.0], [7], 7)
