@@ -1,6 +1,6 @@
-"""With more training, does NextLat find the path to the end of an arm of a star more often than SFT, and which of its losses?
+"""With more training, does NextLat find the path along an arm of a star more often than SFT, and by which loss?
 
-    python -m train.ablate --study=configs/studies/gym/star_graph_next_latent.py --out=studies/gym_star_graph_next_latent
+    python -m train.ablate --study=configs/studies/gym/star_graph_next_latent.py --out=studies/star_graph_next_latent
 
 star_graph_heads.py with 2.5 times the tokens. sft_next_latent has the losses of the next three states and of their
 predictions, sft_next_latent_kl the latter alone.
