@@ -51,7 +51,7 @@ from run.sharding import constrain_rows
 Side = Literal["left", "both"]  # what a model sees of the text around hidden tokens
 
 _LEFT_TASKS: tuple[Task, ...] = tuple(task for task in TASKS if task != "respond")
-_BOTH_TASKS: tuple[Task, ...] = (*INFILLING_TASKS, "fill_masks")
+_BOTH_TASKS: tuple[Task, ...] = (*INFILLING_TASKS, "fill_masks", "continue")  # the last one: of any order
 _POSITIONS_PER_BATCH = 1 << 14
 _LOGITS_PER_BATCH = 1 << 27
 
@@ -67,6 +67,7 @@ class Example(NamedTuple):
     hidden: np.ndarray
     prompting: FillMasks | None = None  # of the denoiser, where it fills in masks
     position: int | None = None  # of the first target, as in generate.prompts.Prompt
+    places: np.ndarray | None = None  # of `targets_start` and then `hidden`, as in InputsTargets
 
 
 class Scores(NamedTuple):
@@ -244,9 +245,9 @@ def hide(denoiser: Denoiser, text: np.ndarray, start: int, stop: int, vocab: Voc
     """
     laid_out = denoiser.objective.prompting.hide(text, start, stop, vocab)
     assert laid_out is not None, denoiser.name
-    inputs, targets_start, position = with_mode(denoiser, laid_out, vocab)
+    inputs, targets_start, position, places = with_mode(denoiser, laid_out, vocab)
     prompting = denoiser.objective.prompting if isinstance(denoiser.objective.prompting, FillMasks) else None
-    return Example(inputs, targets_start, text[start:stop], prompting, position)
+    return Example(inputs, targets_start, text[start:stop], prompting, position, places)
 
 
 def find_denoiser(experiment: Experiment, side: Side, mode: str | None) -> Denoiser | None:
@@ -316,8 +317,11 @@ def batch_of(experiment: Experiment, examples: list[Example], shape: _Shape, row
         batch = masked_rows(experiment, inputs, shape.inputs, prompting)
     else:
         targets = to_sequences([np.concatenate([example.targets_start, example.hidden]) for example in examples])
-        positions = [example.position for example in examples]
-        batch = lay_out_rows(experiment, InputsTargets(inputs, targets), positions, shape.inputs, shape.targets)
+        positions, places = [example.position for example in examples], None
+        if examples[0].places is not None:
+            places = to_sequences([example.places for example in examples]).tokens
+        laid_out = InputsTargets(inputs, targets, places=places)
+        batch = lay_out_rows(experiment, laid_out, positions, shape.inputs, shape.targets)
     return {name: array for name, array in batch.items() if not name.endswith(("target_tokens", "weights", "source"))}
 
 

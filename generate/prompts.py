@@ -93,7 +93,7 @@ def read_prompt(
 def make_prompt(denoiser: Denoiser, text: np.ndarray, vocab: Vocab) -> Prompt:
     """Returns `text`, ids int32 [n], laid out as `denoiser` lays out the same tokens in training."""
     laid_out = with_mode(denoiser, denoiser.objective.prompting.lay_out(text, vocab), vocab)
-    return Prompt(denoiser, text, *laid_out)
+    return Prompt(denoiser, text, laid_out.inputs, laid_out.targets_start, laid_out.position)
 
 
 def with_mode(denoiser: Denoiser, tokens: PromptTokens, vocab: Vocab) -> PromptTokens:
@@ -101,7 +101,8 @@ def with_mode(denoiser: Denoiser, tokens: PromptTokens, vocab: Vocab) -> PromptT
     if not denoiser.mode:
         return tokens
     inputs = np.array([vocab.mode(denoiser.mode), *tokens.inputs], np.int32)
-    return PromptTokens(inputs, tokens.targets_start, None if tokens.position is None else tokens.position + 1)
+    position = None if tokens.position is None else tokens.position + 1
+    return tokens._replace(inputs=inputs, position=position)  # no text with a mode token has `places`
 
 
 def max_answer_length(experiment: Experiment, prompt: Prompt, where: str = "--prompt") -> int:

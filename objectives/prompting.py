@@ -24,6 +24,7 @@ class PromptTokens(NamedTuple):
     inputs: np.ndarray
     targets_start: np.ndarray  # the tokens that the targets begin with; the model continues them
     position: int | None = None  # of the first token of the targets; None: as without InputsTargets.positions
+    places: np.ndarray | None = None  # of these tokens and then the hidden ones (`Prompting.hide`): InputsTargets.places
 
 
 class Prompting(abc.ABC):
@@ -365,6 +366,11 @@ class ContinueAnyOrder(Continue):
     @property
     def of_masks(self):
         return FillAnyOrder()
+
+    def hide(self, text, start, stop, vocab):
+        """As in the base class: the model reads the visible tokens from left to right, and then the hidden ones."""
+        visible = np.delete(np.arange(len(text)), np.s_[start:stop])
+        return PromptTokens(_ids([]), text[visible], places=_ids([*visible, *range(start, stop)]))
 
 
 @dataclasses.dataclass(frozen=True)

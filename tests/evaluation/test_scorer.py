@@ -15,6 +15,7 @@ from generate.sampling import Request, Sampling, generate_answers
 from objectives.algebra.words import word_starts
 from run.sharding import make_reading_mesh
 from tests.models import tiny
+from tests.table import small_experiment
 from tests.train.tiny_experiments import PREFIX_LM, SPANS, random_params, tiny_experiment
 
 TEXT = np.frombuffer(b"def f(x): return", np.uint8).astype(np.int32) + 3
@@ -65,6 +66,35 @@ def encoder_fields(tokens):
 
 def example_of(experiment, side, start=START, stop=STOP, text=TEXT):
     return hide(find_denoiser(experiment, side, None), text, start, stop, experiment.vocab)
+
+
+@pytest.mark.parametrize("positions", ["learned", "rope"])
+@pytest.mark.parametrize(("start", "stop"), [(5, 9), (0, 3), (9, 16), (4, 5)])
+def test_any_order_reads_the_visible_tokens_and_then_the_hidden_ones(positions, start, stop):
+    """Two texts of one batch: each hidden token is predicted from all visible tokens and the hidden ones before it."""
+    model = {"num_layers": 2, "positions": positions, "target_positions": True}
+    experiment = small_experiment(
+        "sigma_gpt:shuffled", "decoder_only", **{f"model__{name}": value for name, value in model.items()}
+    )
+    params = random_params(experiment)
+    examples = [
+        example_of(experiment, "both", start, stop),
+        example_of(experiment, "both", 2, 4, text=TEXT[:11]),
+    ]
+    for found, (text, *span) in zip(
+        scored(experiment, params, examples), [(TEXT, start, stop), (TEXT[:11], 2, 4)], strict=True
+    ):
+        hidden = list(range(*span))
+        order = [place for place in range(len(text)) if place not in hidden] + hidden
+        batch = {
+            "decoder_input_tokens": [experiment.vocab.pad, *text[order[:-1]]],
+            "decoder_positions": [0, *(place + 1 for place in order[:-1])],
+            "decoder_target_positions": order,
+            "decoder_segment_ids": [1] * len(text),
+        }
+        logits = tiny.run(experiment.model, params, {name: np.array([row], np.int32) for name, row in batch.items()})
+        expected = nats(np.asarray(logits)[0], text[order])[-len(hidden) :]
+        np.testing.assert_allclose(found.nats, expected, rtol=1e-4)
 
 
 def test_a_prefix_lm_reads_the_first_half_bidirectionally(sentinel=True):

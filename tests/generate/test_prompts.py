@@ -293,6 +293,6 @@ def test_a_mode_token_moves_the_position_of_the_first_target():
     tokens = PromptTokens(np.array([7, 8, 9], np.int32), np.zeros(0, np.int32), 2)
     for mode, position in (("[R]", 3), ("", 2)):
         denoiser = types.SimpleNamespace(mode=mode)
-        inputs, start, found = with_mode(denoiser, tokens, experiment.vocab)
+        inputs, start, found, _ = with_mode(denoiser, tokens, experiment.vocab)
         assert (len(inputs), found) == (3 + bool(mode), position)
         assert first_position(experiment, Prompt(denoiser, inputs, inputs, start, found)) == position

@@ -44,8 +44,14 @@ def examples_of_training(objective, start, stop, monkeypatch):
         objective = dataclasses.replace(objective, reverse_share=0.0)
     if isinstance(objective, MaskedInputs):  # without masks: tests/objectives/test_masked_inputs.py
         objective = CLM()
-    if isinstance(objective, AnyOrder):  # prompts are read from left to right
-        objective = dataclasses.replace(objective, shuffled_share=0.0, predicted_share=1.0)
+    if isinstance(objective, AnyOrder):
+        order = np.concatenate([np.flatnonzero(~is_hidden), np.flatnonzero(is_hidden)])
+        monkeypatch.setattr(AnyOrder, "places", lambda *args: order[None])
+        examples = dataclasses.replace(objective, predicted_share=1.0).corrupt(
+            TEXT[None], np.array([20]), random_keys(1), VOCAB
+        )
+        assert examples.places[0].tolist() == objective.prompting.hide(TEXT, start, stop, VOCAB).places.tolist()
+        return examples.inputs.tokens[0], examples.targets.tokens[0]
     if isinstance(objective, Denoising):
         if isinstance(objective, PrefixLM) and stop < len(TEXT):
             return None
@@ -139,7 +145,7 @@ FITS = {  # config -> the probes that fit, where it differs from its objective's
     "next_latent:response": "exact_match",
     "masked_inputs": "continuation exact_match minimal_pairs",
     "reverse": "continuation exact_match minimal_pairs",
-    "sigma_gpt": "continuation exact_match minimal_pairs",
+    "sigma_gpt": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "hybrid": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "clm_then_mlm": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "clm_then_mlm:clm_100": "continuation exact_match minimal_pairs",
