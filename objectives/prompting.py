@@ -24,7 +24,7 @@ class PromptTokens(NamedTuple):
     inputs: np.ndarray
     targets_start: np.ndarray  # the tokens that the targets begin with; the model continues them
     position: int | None = None  # of the first token of the targets; None: as without InputsTargets.positions
-    places: np.ndarray | None = None  # of these tokens and then the hidden ones (`Prompting.hide`): InputsTargets.places
+    places: np.ndarray | None = None  # InputsTargets.places of these tokens, then of the hidden ones (`Prompting.hide`)
 
 
 class Prompting(abc.ABC):
