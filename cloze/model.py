@@ -173,7 +173,12 @@ class Model:
         return found[0] if is_one else found
 
     def log_likelihood(
-        self, prompts: str | Sequence[str], continuations: str | Sequence[str], *, mode: str | None = None
+        self,
+        prompts: str | Sequence[str],
+        continuations: str | Sequence[str],
+        *,
+        mode: str | None = None,
+        draws: int = likelihood.DRAWS,
     ) -> Likelihood | list[Likelihood]:
         """Returns the log-likelihood of each continuation given its prompt, for models that continue texts.
 
@@ -183,18 +188,23 @@ class Model:
         Args:
           prompts, continuations: two texts, or two lists of the same length. Both together fit in a row.
           mode: mode token, such as "[S]"; None: that of the first suitable denoiser.
+          draws: of masked diffusion: hidden parts of each continuation, of which the bound is estimated.
         """
         pairs, is_one = self._pairs(likelihood.continuation_denoiser(self.experiment, mode), prompts, continuations)
-        found = likelihood.continuations(self._language_model, pairs, mode=mode)
+        found = likelihood.continuations(self._language_model, pairs, mode=mode, draws=draws)
         return found[0] if is_one else found
 
     def text_log_likelihood(
-        self, texts: str | Sequence[str], *, mode: str | None = None
+        self, texts: str | Sequence[str], *, mode: str | None = None, draws: int = likelihood.DRAWS
     ) -> Likelihood | list[Likelihood]:
-        """Returns the log-likelihood of each text, of any length, in windows (evaluation.likelihood.rolling)."""
+        """Returns the log-likelihood of each text, of any length, in windows (evaluation.likelihood.rolling).
+
+        mode, draws: as for `log_likelihood`.
+        """
         texts, is_one = listed(texts)
         pairs, _ = self._pairs(likelihood.continuation_denoiser(self.experiment, mode), [""] * len(texts), texts)
-        found = likelihood.rolling(self._language_model, [pair.continuation for pair in pairs], mode=mode)
+        texts = [pair.continuation for pair in pairs]
+        found = likelihood.rolling(self._language_model, texts, mode=mode, draws=draws)
         return found[0] if is_one else found
 
     def pseudo_log_likelihood(

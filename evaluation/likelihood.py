@@ -6,7 +6,8 @@
 
 The model reads the context as it reads a text to continue in training: a causal model as the start of its targets,
 prefix LM and encoder-decoders as inputs, with the objective's mode token and sentinel. The given tokens are scored
-alone, without the sentinel before them and without an EOS after them, and each among all ids of the output table.
+alone, without the sentinel before them and without an EOS after them, and each among all ids of the output table. Of
+masked diffusion the likelihood is an estimate of the bound that it is trained on, as in LLaDA.
 """
 
 import bisect
@@ -19,9 +20,13 @@ import numpy as np
 from contract.errors import ConfigError
 from evaluation.scorer import LanguageModel, TextScores, find_denoiser, hide, score_texts
 from experiment.experiment import Experiment
+from generate.fill_masks import Order, first_block, first_masks, mask_probabilities
 from generate.prompts import denoisers_with_mode, first_denoiser
 from objectives import Denoiser
+from objectives.prompting import FillMasks
 
+DRAWS = 128  # of the bound of masked diffusion, as many as in LLaDA's code
+_ROWS = 64  # that are filled in together
 # data.source of corpora whose documents are all a prompt and its response, encoded apart.
 _SOURCES_OF_PAIRS = {"gym", "stdlib_functions"}
 
@@ -37,10 +42,10 @@ class Pair(NamedTuple):
 class Likelihood(NamedTuple):
     """The likelihood of the scored tokens of one text."""
 
-    nats: float  # the negative logarithm, with base e
+    nats: float  # the negative logarithm, with base e; of masked diffusion at most these, but for the noise of draws
     tokens: int  # scored
     bytes: int  # UTF-8 bytes that the scored tokens spell
-    is_greedy: bool  # whether each scored token is the model's likeliest one
+    is_greedy: bool  # whether each scored token is the model's likeliest one; of masks, filled in one at a time
     dropped: int  # tokens at the start of the context that did not fit into a row and were not read
 
     @property
@@ -81,9 +86,10 @@ def continuation_denoiser(experiment: Experiment, mode: str | None = None) -> De
 
     Raises ConfigError if the run has none.
     """
-    denoiser = find_denoiser(experiment, "left", mode) or first_denoiser(
-        denoisers_with_mode(experiment, mode), ("respond",)
-    )
+    candidates = denoisers_with_mode(experiment, mode)
+    denoiser = find_denoiser(experiment, "left", mode) or first_denoiser(candidates, ("respond",))
+    bounded = (one for one in candidates if one.objective.prompting.bounds_likelihood)
+    denoiser = denoiser or next(bounded, None)
     if denoiser is None:
         remedy = "use the pseudo-log-likelihood" if find_denoiser(experiment, "both", mode) else "choose another run"
         raise ConfigError(f"{_run(experiment, mode)} does not continue texts, so it has no log-likelihoods: {remedy}")
@@ -109,6 +115,7 @@ def continuations(
     mode: str | None = None,
     drop_context: bool = False,
     rows_per_batch: int | None = None,
+    draws: int = DRAWS,
     where: Callable[[int], str] = "text {}".format,
 ) -> list[Likelihood]:
     """Returns the likelihood of each continuation given its context. A context may be empty.
@@ -120,6 +127,7 @@ def continuations(
       drop_context: whether tokens at the start of a context that is too long for a row of training are not read;
         Likelihood.dropped counts them. By default such a context is an error.
       rows_per_batch: the most rows of a batch, as in `LanguageModel.score`; None: as many as fit.
+      draws: of masked diffusion: hidden parts of each continuation, of which the bound is estimated.
       where: number of a pair, from 1 -> its name in messages.
 
     Raises ConfigError, before anything is computed, for texts that do not fit, and as `continuation_denoiser`.
@@ -137,8 +145,44 @@ def continuations(
         texts.append(text)
         spans.append([(start, len(text))] if start < len(text) else [])
         dropped.append(len(pair.context) - start)
-    scores = score_texts(model, denoiser, texts, spans, rows_per_batch=rows_per_batch)
+    prompting = denoiser.objective.prompting
+    draws = draws if isinstance(prompting, FillMasks) else 0
+    scores = score_texts(model, denoiser, texts, spans, rows_per_batch=rows_per_batch, draws=draws)
+    if draws:
+        masked = [text.copy() for text in texts]
+        for text, of_text in zip(masked, spans, strict=True):
+            for start, stop in of_text:
+                text[start:stop] = experiment.vocab.mask
+        scores = scores._replace(is_exact=are_filled_in(model, prompting, masked, texts, prompting.order))
     return _likelihoods(model, pairs, scores, dropped)
+
+
+def are_filled_in(
+    model: LanguageModel, prompting: FillMasks, masked: Sequence[np.ndarray], texts: Sequence[np.ndarray], order: Order
+) -> np.ndarray:
+    """Returns whether the masks of each of `masked` are filled in with the tokens of its text, bool [n].
+
+    The likeliest token is filled in at one mask in each step, with order="once" at all of them. A text with a wrong
+    token is right no more, and is not filled in further.
+
+    Args:
+      prompting: of the denoiser that fills in masks.
+      masked, texts: ids, int32 [length] each, without and with what the masks hide.
+    """
+    mask, is_right, random = model.experiment.vocab.mask, np.ones(len(texts), bool), np.random.default_rng(0)
+    filled = [text.copy() for text in masked]
+    while unfilled := [k for k, text in enumerate(filled) if is_right[k] and mask in text]:
+        shown = [filled[k] for k in unfilled]
+        found = mask_probabilities(model.experiment, model.params, shown, batch_size=_ROWS)
+        for k, probabilities_MxV in zip(unfilled, found, strict=True):
+            masks = np.flatnonzero(filled[k] == mask)
+            masks = first_block(masks, prompting.block_length) if prompting.block_length else masks
+            probabilities_MxV = probabilities_MxV[: len(masks)]
+            chosen = first_masks(probabilities_MxV, order, len(masks) if order == "once" else 1, random)
+            places = masks[chosen]
+            is_right[k] = np.array_equal(probabilities_MxV[chosen].argmax(axis=-1), texts[k][places])
+            filled[k][places] = texts[k][places]
+    return is_right
 
 
 def fits(experiment: Experiment, denoiser: Denoiser, context_length: int, continuation_length: int) -> bool:
@@ -158,7 +202,12 @@ def most(fit: Callable[[int], bool], limit: int) -> int:
 
 
 def rolling(
-    model: LanguageModel, texts: Sequence[np.ndarray], *, mode: str | None = None, rows_per_batch: int | None = None
+    model: LanguageModel,
+    texts: Sequence[np.ndarray],
+    *,
+    mode: str | None = None,
+    rows_per_batch: int | None = None,
+    draws: int = DRAWS,
 ) -> list[Likelihood]:
     """Returns the likelihood of each text, int32 [n] of any length, each token given the tokens before it.
 
@@ -169,7 +218,7 @@ def rolling(
     length = longest_window(model.experiment, continuation_denoiser(model.experiment, mode))
     windows = [rolling_windows(text, length) for text in texts]
     pairs = [window for of_text in windows for window in of_text]
-    found = iter(continuations(model, pairs, mode=mode, rows_per_batch=rows_per_batch))
+    found = iter(continuations(model, pairs, mode=mode, rows_per_batch=rows_per_batch, draws=draws))
     return [_sum([next(found) for _ in of_text]) for of_text in windows]
 
 

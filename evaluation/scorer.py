@@ -37,7 +37,7 @@ from generate.prompts import (
     to_sequences,
     with_mode,
 )
-from generate.sampling import allowed_tokens, padded_batch, padded_length, padded_rows, row_parts
+from generate.sampling import allowed_tokens, hash_of, padded_batch, padded_length, padded_rows, row_parts
 from models.config import ModelConfig
 from models.parameters import Params
 from models.placement import placed
@@ -48,10 +48,15 @@ from objectives.prompting import FillMasks, Task
 from run import sharding
 from run.sharding import constrain_rows
 
-Side = Literal["left", "both"]  # what a model sees of the text around hidden tokens
+# What a model sees of the text around hidden tokens; "bound": of the end of a text, of which it sees random parts, the
+# left side and the parts (`hide_parts`).
+Side = Literal["left", "both", "bound"]
 
-_LEFT_TASKS: tuple[Task, ...] = tuple(task for task in TASKS if task != "respond")
-_BOTH_TASKS: tuple[Task, ...] = (*INFILLING_TASKS, "fill_masks", "continue")  # the last one: of any order
+_TASKS: dict[Side, tuple[Task, ...]] = {
+    "left": tuple(task for task in TASKS if task != "respond"),
+    "both": (*INFILLING_TASKS, "fill_masks", "continue"),  # the last one: of any order
+    "bound": ("fill_masks",),
+}
 _POSITIONS_PER_BATCH = 1 << 14
 _LOGITS_PER_BATCH = 1 << 27
 
@@ -68,6 +73,7 @@ class Example(NamedTuple):
     prompting: FillMasks | None = None  # of the denoiser, where it fills in masks
     position: int | None = None  # of the first target, as in generate.prompts.Prompt
     places: np.ndarray | None = None  # of `targets_start` and then `hidden`, as in InputsTargets
+    weight: float = 1.0  # of the nats, in the sum over the examples of a span
 
 
 class Scores(NamedTuple):
@@ -205,35 +211,44 @@ def score_texts(
     *,
     text_only: bool = False,
     rows_per_batch: int | None = None,
+    draws: int = 0,
     show_progress: bool = False,
 ) -> TextScores:
     """Returns the sums of the scores of each text over its hidden spans.
+
+    With draws the nats of a span estimate a bound, and no text `is_exact`.
 
     Args:
       denoiser: how tokens are hidden: of `find_denoiser`.
       texts: ids, int32 [length] each.
       spans: start and end of the spans of each text, which are hidden one at a time.
       text_only, rows_per_batch: as in `LanguageModel.score`.
+      draws: random parts of each span that are hidden (`hide_parts`); 0: the whole span is.
       show_progress: whether to draw a bar on standard error, if it is a terminal.
     """
     vocab, num_bytes = model.experiment.vocab, model.experiment.tokenizer.num_bytes
     nats, unknown_nats = np.zeros((2, len(texts)))
     tokens, bytes_, unknown_tokens = np.zeros((3, len(texts)), np.int64)
-    is_exact = np.ones(len(texts), bool)
-    hidden = not (show_progress and sys.stderr.isatty())
-    bar = track(texts, "scoring", console=Console(stderr=True), disable=hidden, transient=True)
-    examples = (
-        (k, hide(denoiser, text, start, stop, vocab))
-        for k, (text, of_text) in enumerate(zip(bar, spans, strict=True))
-        for start, stop in of_text
-    )
-    for k, example, scores in model.score(examples, text_only=text_only, rows_per_batch=rows_per_batch):
+    is_exact = np.full(len(texts), not draws)
+    is_silent = not (show_progress and sys.stderr.isatty())
+    bar = track(texts, "scoring", console=Console(stderr=True), disable=is_silent, transient=True)
+
+    def examples() -> Iterator[tuple[int, Example]]:
+        for k, (text, of_text) in enumerate(zip(bar, spans, strict=True)):
+            for start, stop in of_text:
+                num_unknown = int((text[start:stop] == vocab.unk).sum())
+                tokens[k] += stop - start - num_unknown
+                unknown_tokens[k] += num_unknown
+                bytes_[k] += num_bytes(text[start:stop])
+                if draws:
+                    yield from ((k, part) for part in hide_parts(denoiser, text, start, stop, draws, vocab))
+                else:
+                    yield k, hide(denoiser, text, start, stop, vocab)
+
+    for k, example, scores in model.score(examples(), text_only=text_only, rows_per_batch=rows_per_batch):
         is_known = example.hidden != vocab.unk
-        nats[k] += scores.nats[is_known].sum()
-        unknown_nats[k] += scores.nats[~is_known].sum()
-        tokens[k] += is_known.sum()
-        bytes_[k] += num_bytes(example.hidden)
-        unknown_tokens[k] += (~is_known).sum()
+        nats[k] += example.weight * scores.nats[is_known].sum()
+        unknown_nats[k] += example.weight * scores.nats[~is_known].sum()
         is_exact[k] &= scores.is_likeliest.all()
     return TextScores(nats, tokens, bytes_, unknown_nats, unknown_tokens, is_exact)
 
@@ -250,25 +265,51 @@ def hide(denoiser: Denoiser, text: np.ndarray, start: int, stop: int, vocab: Voc
     return Example(inputs, targets_start, text[start:stop], prompting, position, places)
 
 
+def hide_parts(
+    denoiser: Denoiser, text: np.ndarray, start: int, stop: int, draws: int, vocab: Vocab
+) -> Iterator[Example]:
+    """Yields `text`, int32 [n], `draws` times, with a random part of its tokens `start`, ..., `stop` - 1 hidden.
+
+    k of these n tokens are hidden, k uniform in 1..n, with the weight n / k, so that the weighted sum of nats estimates
+    the any-order bound of objectives/masked_diffusion.py on the nats of the span, given the rest of the text. The draws
+    of k are spread evenly; all are a function of the text and the span.
+
+    denoiser: one of the side "bound" (`find_denoiser`).
+    """
+    prompting, length = denoiser.objective.prompting, stop - start
+    assert isinstance(prompting, FillMasks) and not denoiser.mode
+    random = np.random.default_rng([start, stop, hash_of(text)])
+    counts = 1 + np.floor((np.arange(draws) + random.random()) / draws * length).astype(int)
+    for count in counts.tolist():
+        places = np.sort(start + random.permutation(length)[:count])
+        shown = text.copy()
+        shown[places] = vocab.mask
+        inputs, targets_start, *_ = prompting.lay_out(shown, vocab)
+        yield Example(inputs, targets_start, text[places], prompting, weight=length / count / draws)
+
+
 def find_denoiser(experiment: Experiment, side: Side, mode: str | None) -> Denoiser | None:
     """Returns the first denoiser that hides the end of a text ("left"), or tokens within a text ("both").
+
+    "bound": the first one that is trained on the bound of objectives/masked_diffusion.py.
 
     mode: a mode token, which restricts the choice to the denoisers with this mode; None: all denoisers.
 
     None if the run has no such denoiser. Raises ConfigError if no denoiser has the mode.
     """
-    start, stop = (1, 3) if side == "left" else (1, 2)
+    start, stop = (1, 3) if side == "left" else (1, 2)  # models of responses hide the end alone
     candidates = [
         denoiser
         for denoiser in denoisers_with_mode(experiment, mode)
         if denoiser.objective.prompting.hide(np.zeros(3, np.int32), start, stop, experiment.vocab) is not None
-        and (side == "both" or not isinstance(denoiser.objective.prompting, FillMasks))
+        and (side != "left" or not isinstance(denoiser.objective.prompting, FillMasks))
+        and (side != "bound" or denoiser.objective.prompting.bounds_likelihood)
     ]
     if side == "both" and not experiment.model.has_decoder:
         order = attention_order(experiment, np.zeros((1, 5), np.int32))
         if order is not None and order.any():  # a UniLM pattern that sees one side alone
             return None
-    return first_denoiser(candidates, _LEFT_TASKS if side == "left" else _BOTH_TASKS)
+    return first_denoiser(candidates, _TASKS[side])
 
 
 def text_tokens(vocab: Vocab, num_ids: int) -> np.ndarray:

@@ -74,6 +74,10 @@ class MaskedDiffusion(InPlace):
         return self.alignment == "next"
 
     @property
+    def prompting(self):
+        return dataclasses.replace(super().prompting, bounds_likelihood=True)
+
+    @property
     def has_denominators(self):
         return self.noise == "bernoulli" or self.cart_p > 0
 
@@ -170,7 +174,7 @@ class ResponseDiffusion(MaskedDiffusion):
 
     @property
     def prompting(self):
-        return FillResponse(shifted=self.shifted)
+        return FillResponse(shifted=self.shifted, bounds_likelihood=True)
 
     def check(self, field):
         if self.random_length_share:

@@ -32,6 +32,7 @@ class Prompting(abc.ABC):
 
     task: ClassVar[Task]
     allows_empty: ClassVar[bool] = False  # whether the prompt may have no text
+    bounds_likelihood: bool = False  # whether the model is trained on the bound of objectives/masked_diffusion.py
 
     @property
     def of_masks(self) -> "FillMasks | None":
@@ -283,12 +284,14 @@ class FillMasks(Prompting):
     has_ends: whether [CLS] and [SEP] are around the text.
     shifted: whether a token is predicted where the token before it is read (objectives/in_place.py).
     block_length: tokens of a block, whose masks are predicted from it and the blocks before it; 0: from the whole text.
+    bounds_likelihood: as in the base class.
     """
 
     mask_rate: float
     has_ends: bool = True
     shifted: bool = False
     block_length: int = 0
+    bounds_likelihood: bool = False
 
     task: ClassVar[Task] = "fill_masks"
     order: ClassVar[Literal["margin", "once"]] = "margin"  # of the masks, by default (generate/fill_masks.py)

@@ -20,6 +20,7 @@ from tqdm import tqdm, trange
 from command.flags import execute_file
 from contract.errors import ConfigError
 from evaluation.likelihood import (
+    DRAWS,
     Likelihood,
     Pair,
     continuation_denoiser,
@@ -66,6 +67,7 @@ class ClozeLM(LM):
       max_batch_size: the most rows of a batch with "auto"; None: no limit.
       max_gen_toks: the most tokens of an answer where a task names no number; None: 256, or half a row if that is less.
       seed: of sampled answers.
+      draws: of masked diffusion, hidden parts of each continuation, of which the bound is estimated.
       code: a Python file to execute, which registers the run's objective (experiment/outside.py); None: no file.
       device, trust_remote_code: without effect. JAX chooses the device, and a run contains no code.
       **unknown: refused.
@@ -86,6 +88,7 @@ class ClozeLM(LM):
         device: str | None = None,
         trust_remote_code: bool = False,
         code: str | None = None,
+        draws: int = DRAWS,
         **unknown: Any,
     ):
         super().__init__()
@@ -95,7 +98,7 @@ class ClozeLM(LM):
             raise ConfigError(f"--model_args workdir={workdir} must be the folder of a run: ./1 for a folder 1")
         rows = None if str(batch_size).partition(":")[0] == "auto" else batch_size
         self._rows = max_batch_size if rows is None else int(rows) if str(rows).isdecimal() else rows
-        numbers = {"step": step, "max_gen_toks": max_gen_toks, "seed": seed, "batch_size": self._rows}
+        numbers = {"step": step, "max_gen_toks": max_gen_toks, "seed": seed, "batch_size": self._rows, "draws": draws}
         for name, value in numbers.items():
             least = 0 if name in ("step", "seed") else 1
             if value is not None and (type(value) is not int or not least <= value < 2**32):
@@ -105,7 +108,7 @@ class ClozeLM(LM):
         trained = load_experiment(workdir)
         if trained.learner.language_model(trained.params_shapes) is None:
             raise not_a_language_model(trained)
-        self.mode, self.seed = mode, seed
+        self.mode, self.seed, self._draws = mode, seed, draws
         self.denoiser = continuation_denoiser(trained, mode)
         mesh = reading_mesh(trained)
         params, self.step = load_params(trained, workdir, step, mesh=mesh)
@@ -137,6 +140,7 @@ class ClozeLM(LM):
                 mode=self.mode,
                 drop_context=True,
                 rows_per_batch=self._rows,
+                draws=self._draws,
                 where=lambda number: _where(requests[first + number - 1]),
             )
 
@@ -153,7 +157,9 @@ class ClozeLM(LM):
         ]
 
         def score(first: int, last: int) -> list[Likelihood]:
-            return rolling(self.language_model, texts[first:last], mode=self.mode, rows_per_batch=self._rows)
+            return rolling(
+                self.language_model, texts[first:last], mode=self.mode, rows_per_batch=self._rows, draws=self._draws
+            )
 
         return self._score(requests, score, lambda one: one.log_likelihood, disable_tqdm)
 

@@ -27,7 +27,8 @@ _FIELDS = {
     "once (all together). Default: margin; once for teacherless.",
     "test": "linear: a JSON-lines file with 'text' and 'label', of the texts that are scored.",
     "labels": "linear: numbers of labelled texts, or all. Default: 100,500,all.",
-    "draws": "linear: draws of so many labelled texts. Default: 5.",
+    "draws": "linear: draws of so many labelled texts. Default: 5. continuation, of masked diffusion: hidden parts of "
+    "each text. Default: 32.",
     "pooling": "linear: mean, first or last state of a text. Default: mean.",
     "group": "minimal_pairs: the key of a pair's group. Default: group, if there.",
     "score": "minimal_pairs: log_likelihood or pseudo_log_likelihood. Default: what the model has.",
@@ -109,6 +110,7 @@ def answer(probe: Probe, experiment: Experiment, params: Params, corpora: Corpor
 _CAN: dict[Side, str] = {
     "left": "continues a text",
     "both": "fills in hidden tokens and sees the text on both sides of them",
+    "bound": "is trained on masked diffusion",
 }
 
 

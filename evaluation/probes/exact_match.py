@@ -17,17 +17,15 @@ from contract.errors import ConfigError
 from data.sources.gym import make_task
 from data.sources.records import InvalidRecord, string_field
 from data.windows.documents import Documents, MixedDocuments
-from evaluation.likelihood import encode_pair
+from evaluation.likelihood import are_filled_in, encode_pair
 from evaluation.probes.minimal_pairs import read_lines
 from evaluation.probes.probe import CONFIDENCE, Probe
 from evaluation.scorer import LanguageModel, score_texts
 from experiment.experiment import Experiment
-from generate.fill_masks import Order, check_order, check_row, first_block, first_masks, mask_probabilities
+from generate.fill_masks import Order, check_order, check_row
 from generate.prompts import denoisers_with_mode
 from objectives import Denoiser
 from objectives.prompting import FillMasks, FillResponse
-
-_ROWS = 64  # of a batch of texts with masks
 
 
 class Item(NamedTuple):
@@ -149,30 +147,16 @@ def _written(model: LanguageModel, denoiser: Denoiser, items: list[Item]) -> np.
 def _filled_in(model: LanguageModel, denoiser: Denoiser, items: list[Item], order: Order) -> np.ndarray:
     """Returns whether masks in place of each answer are filled in with it, bool [n].
 
-    A text with a wrong token is right no more, and is not filled in further. Raises ConfigError for an instance that is
-    longer than a row.
+    Raises ConfigError for an instance that is longer than a row.
     """
-    vocab, is_right = model.experiment.vocab, np.ones(len(items), bool)
-    trained_on = denoiser.objective.prompting.block_length
+    vocab = model.experiment.vocab
     eos = [vocab.eos] * denoiser.objective.eos_in_windows  # as in training, where a window ends with its document
     truths = [np.concatenate([prompt, answer, eos]).astype(np.int32) for prompt, answer, *_ in items]
     check_row(model.experiment, max(truths, key=len), "an instance")
     texts = [truth.copy() for truth in truths]
     for text, (prompt, answer, *_) in zip(texts, items, strict=True):
         text[len(prompt) : len(prompt) + len(answer)] = vocab.mask
-    random = np.random.default_rng(0)
-    while unfilled := [k for k, text in enumerate(texts) if is_right[k] and vocab.mask in text]:
-        shown = [texts[k] for k in unfilled]
-        found = mask_probabilities(model.experiment, model.params, shown, batch_size=_ROWS)
-        for k, probabilities_MxV in zip(unfilled, found, strict=True):
-            masks = np.flatnonzero(texts[k] == vocab.mask)
-            masks = first_block(masks, trained_on) if trained_on else masks
-            probabilities_MxV = probabilities_MxV[: len(masks)]
-            chosen = first_masks(probabilities_MxV, order, len(masks) if order == "once" else 1, random)
-            places = masks[chosen]
-            is_right[k] = np.array_equal(probabilities_MxV[chosen].argmax(axis=-1), truths[k][places])
-            texts[k][places] = truths[k][places]
-    return is_right
+    return are_filled_in(model, denoiser.objective.prompting, texts, truths, order)
 
 
 def _share(is_right: np.ndarray, answers: list[str], chances: np.ndarray) -> dict[str, Any]:

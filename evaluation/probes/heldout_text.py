@@ -147,13 +147,14 @@ class TextProbe(Probe):
         windows: Sequence[Window],
         spans: Sequence[Sequence[tuple[int, int]]],
         corpora: Corpora,
+        draws: int = 0,
     ) -> "HiddenText":
         """Returns what the model predicts of the hidden tokens of `windows`, with floors.
 
-        spans: start and end of the spans of each window, which are hidden one at a time.
+        spans: start and end of the spans of each window, which are hidden one at a time. draws: as in `score_texts`.
         """
         texts = [window.tokens for window in windows]
-        scores = score_texts(model, denoiser, texts, spans, text_only=self.text_only, show_progress=True)
+        scores = score_texts(model, denoiser, texts, spans, text_only=self.text_only, draws=draws, show_progress=True)
         floors = hidden_nats(model.experiment, texts, spans, corpora.train_documents, text_only=self.text_only)
         return HiddenText(np.array([window.document for window in windows]), scores, floors)
 
@@ -224,17 +225,24 @@ class Continuation(TextProbe):
     The model reads the first half as it reads a text to continue in training: a causal model as the start of the
     targets, prefix LM and encoder-decoders as inputs, with the objective's mode token and sentinel. The text alone is
     scored, not the sentinel before it or an EOS after it, so all models are scored on the same tokens.
+
+    draws: of masked diffusion: random parts of each second half that are hidden (evaluation.scorer.hide_parts). The
+        nats are an estimate of the bound, whose noise is in the intervals.
     """
 
+    draws: Annotated[int, "[1, 2**16]"] = 32
+
     name: ClassVar = "continuation"
-    sides: ClassVar = ("left",)
+    sides: ClassVar = ("left", "bound")
 
     def measure(self, model, corpora):
-        denoiser = self.denoisers(model.experiment)["left"]
+        side, denoiser = next(iter(self.denoisers(model.experiment).items()))
         windows = self.windows(corpora.heldout_documents, shortest=2)
         halves = [[(len(window.tokens) // 2, len(window.tokens))] for window in windows]
-        result = self.score(model, denoiser, windows, halves, corpora)
-        return self.described(denoiser) | result.counts() | result.per_byte() | self.explained(corpora)
+        draws = self.draws if side == "bound" else 0
+        result = self.score(model, denoiser, windows, halves, corpora, draws)
+        fields = self.described(denoiser) | ({"draws": draws} if draws else {}) | result.counts() | result.per_byte()
+        return fields | self.explained(corpora)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,19 @@
 """Likelihoods of given texts, against the logits of rows that are written here by hand."""
 
+import collections
 import functools
+import itertools
+import math
 
 import jax
 import numpy as np
 import pytest
 
+from configs.masked_diffusion import VARIANTS
 from contract.errors import ConfigError
 from evaluation.likelihood import Likelihood, Pair, _sum, continuations, encode_pair, pseudo, rolling
-from evaluation.scorer import LanguageModel
+from evaluation.scorer import LanguageModel, hide_parts
+from generate.fill_masks import Unmasking, fill_in
 from models.transformer import apply as apply_op_by_op
 from run.restore import reading_mesh
 from tests.train.tiny_experiments import SPANS, random_params, tiny_experiment
@@ -126,6 +131,55 @@ def test_rolling_scores_each_token_once(causal):
     # Targets that repeat the context share their row between it and the scored tokens.
     mass = language_model(MASS | {"targets": "full"}, "encoder_decoder")
     assert rolling(mass, [text])[0].tokens == 104
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+@pytest.mark.parametrize("variant", ["same", "response"])
+def test_the_bound_of_masked_diffusion(variant, stack):
+    """Against the sum over all parts of a continuation of three tokens: k of them are hidden, k uniform in 1..3."""
+    alignment = {"encoder": "same", "decoder": "next"}[stack]
+    data = {"documents": "whole"} if variant == "response" else {}
+    model = language_model(VARIANTS[variant] | {"alignment": alignment}, f"{stack}_only", data=data)
+    vocab, [pair] = model.experiment.vocab, pairs_of(("def f", "(x)"))
+    text = np.concatenate(pair[:2])
+
+    def nats(places):
+        row = np.where(np.isin(np.arange(len(text)), places), vocab.mask, text)
+        batch = fields(stack, row if stack == "encoder" else [vocab.pad, *row[:-1]])
+        if stack == "decoder":
+            batch["decoder_bidirectional_mask"] = (np.arange(48) < len(text))[None]
+        logits = apply(model.experiment.model, model.params, batch)
+        return -log_softmax(logits)[0, places, text[list(places)]].sum()
+
+    parts = {k: list(itertools.combinations((5, 6, 7), k)) for k in (1, 2, 3)}
+    exact = sum(np.mean([3 / k * nats(part) for part in parts[k]]) for k in parts) / 3
+    [found], [one] = continuations(model, [pair], draws=3000), continuations(model, [pair], draws=1)
+    np.testing.assert_allclose(found.nats, exact, rtol=0.01)
+    assert one.nats != found.nats and (found.tokens, found.bytes) == (one.tokens, one.bytes) == (3, 3)
+    assert continuations(model, [pair], draws=1) == [one], "the draws are those of the text"
+
+
+def test_draws_have_each_number_and_each_part_equally_often():
+    model = language_model(VARIANTS["same"], "encoder_only")
+    denoiser, vocab, text = model.experiment.denoisers[0], model.experiment.vocab, ids(CONTEXT + A)
+    parts = list(hide_parts(denoiser, text, 9, 13, 8_000, vocab))
+    assert sum(part.weight * len(part.hidden) for part in parts) == pytest.approx(4)
+    places = [tuple(np.flatnonzero(part.inputs == vocab.mask)) for part in parts]
+    assert all(text[list(at)].tolist() == part.hidden.tolist() for at, part in zip(places, parts, strict=True))
+    counts = collections.Counter(places)
+    for k in (1, 2, 3, 4):
+        expected = 2000 / math.comb(4, k)
+        of_size = [counts[at] for at in itertools.combinations(range(9, 13), k)]
+        assert sum(of_size) == 2000 and np.abs(np.array(of_size) - expected).max() < 5 * expected**0.5
+
+
+def test_a_continuation_is_greedy_if_its_masks_are_filled_in_with_it():
+    model = language_model(VARIANTS["same"], "encoder_only")
+    mask = model.experiment.vocab.mask
+    prompt = np.append(ids(CONTEXT), [mask] * 3).astype(np.int32)
+    [[filled, _]] = fill_in(model.experiment, model.params, [prompt], Unmasking("margin"), seed=0)
+    found = [Pair(ids(CONTEXT), filled[-3:]), *pairs_of((CONTEXT, A), (CONTEXT, ""))]
+    assert [one.is_greedy for one in continuations(model, found, draws=2)] == [True, False, True]
 
 
 def test_the_pseudo_likelihood_hides_each_token_of_the_continuation():

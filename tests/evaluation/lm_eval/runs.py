@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from configs.masked_diffusion import VARIANTS
 from tests.evaluation.test_likelihood import apply, fields, ids
 from tests.train.tiny_experiments import PREFIX_LM, SPANS, tiny_experiment
 
@@ -13,6 +14,7 @@ LAYOUTS = {
     "spans": (SPANS, "encoder_decoder", {}),
     "mass": (MASS | {"targets": "full"}, "encoder_decoder", {}),
     "mlm": ("mlm", "encoder_only", {}),
+    "diffusion": (VARIANTS["same"], "encoder_only", {}),
     "classification": ({"name": "classification", "classes": ("a", "b"), "pooling": "position"}, "decoder_only", {}),
 }
 TEXT = "def f(x): x = y"  # few lengths and numbers of rows, so that few programs are compiled

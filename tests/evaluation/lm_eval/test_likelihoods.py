@@ -9,8 +9,8 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from contract.errors import ConfigError
-from evaluation.likelihood import continuation_denoiser, longest_window, rolling_windows
-from evaluation.lm_eval.model import split_pair
+from evaluation.likelihood import Pair, continuation_denoiser, continuations, longest_window, rolling_windows
+from evaluation.lm_eval.model import ClozeLM, split_pair
 from evaluation.scorer import hide
 from objectives.prompting import Respond
 from tests.evaluation.lm_eval.runs import TEXT, experiment_of, loglikelihoods, requests
@@ -69,6 +69,24 @@ def test_log_likelihoods_equal_rows_written_by_hand_in_the_order_of_the_requests
     rows = [decoder_log_probs(ul2.language_model, ids(text), encoder=encoder)
             for text, encoder in zip(targets, encoders, strict=True)]  # fmt: skip
     np.testing.assert_allclose(loglikelihoods(ul2, *pairs[:2]), [row.sum() for row in rows], rtol=1e-5)
+
+
+def test_masked_diffusion_has_the_bound_of_so_many_draws(models, workdirs):
+    pairs, [more, few] = (
+        [("def f(x):", " x = y"), ("", TEXT)],
+        [models["diffusion"], ClozeLM(workdirs["diffusion"], draws=2)],
+    )
+    tokens = [Pair(ids(context), ids(continuation), not context) for context, continuation in pairs]
+    for model, draws in ((more, 128), (few, 2)):
+        expected = [one.log_likelihood for one in continuations(model.language_model, tokens, draws=draws)]
+        assert loglikelihoods(model, *pairs) == pytest.approx(expected, rel=1e-5)
+    assert loglikelihoods(few, *pairs) != loglikelihoods(more, *pairs)
+    [rolled] = few.loglikelihood_rolling(requests("loglikelihood_rolling", (TEXT,)), disable_tqdm=True)
+    assert rolled == pytest.approx(loglikelihoods(few, ("", TEXT))[0], rel=1e-5)
+    with pytest.raises(ConfigError, match="shows the model how many tokens to write"):
+        few.generate_until(requests("generate_until", ("a", {})), True)
+    with pytest.raises(ConfigError, match="--model_args draws=0 must be an integer of 1 or more"):
+        ClozeLM(workdirs["diffusion"], draws=0)
 
 
 def test_contexts_lose_their_first_tokens_with_a_warning_and_continuations_are_never_cut(models, caplog):

@@ -159,8 +159,9 @@ def test_a_run_is_asked_in_the_layout_of_another_config(probe, corpus):
 REFUSED = {
     "an encoder does not continue": (
         ("mlm", "continuation"),
-        "--probe=continuation needs a model that continues a text, which objective.name='mlm' on encoder_only does not "
-        "train: use --probe=exact_match or --probe=infilling or --probe=minimal_pairs or "
+        "--probe=continuation needs a model that continues a text or is trained on masked diffusion, which "
+        "objective.name='mlm' on encoder_only does not train: use --probe=exact_match or --probe=infilling or "
+        "--probe=minimal_pairs or "
         "--probe=pseudo_log_likelihood, or another layout",
     ),
     "a causal model sees one side": (

@@ -12,6 +12,7 @@ from configs.base import corpus as corpus_of
 from contract.errors import ConfigError
 from data.sources.gym import make_task
 from evaluation import __main__ as evaluate
+from evaluation import likelihood
 from evaluation.probes import exact_match
 from evaluation.probes.command import check_probe
 from evaluation.probes.exact_match import ExactMatch, Item
@@ -152,7 +153,7 @@ def test_masks_are_filled_in_until_one_is_wrong(order, passes, model_of, monkeyp
                 found[row, hidden[place] + 2] = 0.05
             yield found
 
-    monkeypatch.setattr(exact_match, "mask_probabilities", probabilities)
+    monkeypatch.setattr(likelihood, "mask_probabilities", probabilities)
     found = ExactMatch(order=order).measure(model, corpora)
     assert found["exact_match"] == 7 / 8 and found["order"] == order and found["groups"]["forward"]["instances"] == 4
     assert len(calls) == passes and calls[0] == [3] * 8
@@ -174,7 +175,7 @@ def test_a_model_of_blocks_reads_the_true_tokens_of_earlier_blocks(model_of, mon
             found[np.arange(len(places)), np.where(known, hidden[places], vocab.content_start)] = 0.5 + places / 100
             yield found
 
-    monkeypatch.setattr(exact_match, "mask_probabilities", probabilities)
+    monkeypatch.setattr(likelihood, "mask_probabilities", probabilities)
     for order in ("once", "margin", "random"):
         assert ExactMatch(order=order).measure(model, corpora)["exact_match"] == 1
 

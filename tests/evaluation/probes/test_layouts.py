@@ -149,7 +149,7 @@ FITS = {  # config -> the probes that fit, where it differs from its objective's
     "hybrid": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "clm_then_mlm": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "clm_then_mlm:clm_100": "continuation exact_match minimal_pairs",
-    "masked_diffusion": "exact_match infilling minimal_pairs pseudo_log_likelihood",
+    "masked_diffusion": "continuation exact_match infilling minimal_pairs pseudo_log_likelihood",
     "masked_diffusion:response": "exact_match",
     "masked_diffusion:padded_response": "exact_match",
     "block_diffusion": "exact_match",
