@@ -48,8 +48,8 @@ from objectives.prompting import FillMasks, Task
 from run import sharding
 from run.sharding import constrain_rows
 
-# What a model sees of the text around hidden tokens; "bound": of the end of a text, of which it sees random parts, the
-# left side and the parts (`hide_parts`).
+# What a model sees of the text around hidden tokens. "bound": those before the end of a text, and random parts of the
+# end (`hide_parts`).
 Side = Literal["left", "both", "bound"]
 
 _TASKS: dict[Side, tuple[Task, ...]] = {

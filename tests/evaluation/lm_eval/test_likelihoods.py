@@ -72,10 +72,8 @@ def test_log_likelihoods_equal_rows_written_by_hand_in_the_order_of_the_requests
 
 
 def test_masked_diffusion_has_the_bound_of_so_many_draws(models, workdirs):
-    pairs, [more, few] = (
-        [("def f(x):", " x = y"), ("", TEXT)],
-        [models["diffusion"], ClozeLM(workdirs["diffusion"], draws=2)],
-    )
+    pairs = [("def f(x):", " x = y"), ("", TEXT)]
+    more, few = models["diffusion"], ClozeLM(workdirs["diffusion"], draws=2)
     tokens = [Pair(ids(context), ids(continuation), not context) for context, continuation in pairs]
     for model, draws in ((more, 128), (few, 2)):
         expected = [one.log_likelihood for one in continuations(model.language_model, tokens, draws=draws)]
