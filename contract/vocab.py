@@ -16,7 +16,7 @@ DECODER_STARTS: tuple[DecoderStart, ...] = get_args(DecoderStart)
 STOP = 1  # ends in ".", "!" or "?"
 NEWLINE = 2  # ends in a line break
 SPACE = 4  # begins with whitespace
-CONTINUATION = 8  # a byte that continues a UTF-8 character
+CONTINUATION = 8  # begins with a byte that continues a UTF-8 character
 BLANK = 16  # whitespace only
 PUNCTUATION = 32  # begins with ASCII punctuation
 

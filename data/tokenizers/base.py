@@ -67,6 +67,11 @@ def is_special_name(text: str) -> bool:
     return text in _SPECIAL_NAMES or is_sentinel_name(text)
 
 
+def role_of(text: str) -> str | None:
+    """Returns the field of Vocab whose special token is `text` in some published models; None if it is of none."""
+    return next((role for role, names in _KNOWN_NAMES.items() if text in names), None)
+
+
 def known_roles(specials: Mapping[int, str]) -> dict[str, int]:
     """Returns field of Vocab -> id, for the special tokens, id -> text, with texts of published models."""
     ids = {text: id_ for id_, text in specials.items()}
@@ -175,7 +180,7 @@ def _marks(model: ModelTokens, id_: int) -> int:
         STOP * text.endswith((b".", b"!", b"?"))
         | NEWLINE * text.endswith((b"\n", b"\r"))
         | SPACE * (text[:1].isspace() or id_ in model.begins_word)
-        | CONTINUATION * (len(text) == 1 and 0x80 <= text[0] < 0xC0)
+        | CONTINUATION * (text[:1] >= b"\x80" and text[:1] < b"\xc0")
         | BLANK * text.isspace()
         | PUNCTUATION * text.startswith(_PUNCTUATION)
     )

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from contract.errors import ConfigError
 from contract.vocab import GENERAL_NAMES, Vocab
 from data.tokenizers.base import Tokenizer, appended_names
@@ -31,7 +33,8 @@ def write_huggingface_tokenizer(
 
     `transformers.AutoTokenizer.from_pretrained(folder)` then encodes text to the ids of `tokenizer`. Unlike
     `tokenizer`, it reads text such as "</s>" as a special token, unless it gets split_special_tokens=True, as all
-    tokenizers of transformers do, and it encodes the text after a mask or a sentinel as a new text.
+    tokenizers of transformers do (Unigram finds it among its pieces nevertheless), it encodes the text after a mask or
+    a sentinel as a new text, and it keeps a space before a sentinel and none before a mask.
     `_sentencepiece` lists the deviations for SentencePiece models.
 
     Args:
@@ -44,10 +47,12 @@ def write_huggingface_tokenizer(
       token_types: whether transformers returns token_type_ids, which models without token types do not accept.
       max_length: model_max_length, the most tokens of a text; None: no limit.
 
-    Raises ConfigError, one line, for a SentencePiece model that a tokenizer.json cannot express.
+    Raises ConfigError, one line, for a SentencePiece model that a tokenizer.json cannot express, and where the name of
+    an appended special token is also that of an ordinary one.
     """
     vocab = tokenizer.vocab
     data = _tokenizer_json(tokenizer)
+    _check_ids(data, tokenizer)
     if begin is not None or end is not None:
         data["post_processor"] = _template(vocab, begin or (), end or ())
     names = vocab.names()
@@ -76,19 +81,36 @@ def _tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     vocab = tokenizer.vocab
     if isinstance(tokenizer, HuggingFaceTokenizer):
         added = [*(tokenizer.json.get("added_tokens") or []), *_added(appended_names(vocab), tokenizer)]
-        return {**tokenizer.json, "added_tokens": added}
+        return {**tokenizer.json, "added_tokens": added, "truncation": None, "padding": None}
     library = _sentencepiece(tokenizer) if isinstance(tokenizer, SentencePieceTokenizer) else _bytes(vocab)
     data = json.loads(library.to_str())
     data["added_tokens"] = _added(dict(sorted(vocab.names().items())), tokenizer)
     return data
 
 
+def _check_ids(data: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+    """Raises ConfigError for a special token whose name is that of another token too, which transformers would take."""
+    from tokenizers import Tokenizer as Library
+
+    library = Library.from_str(json.dumps(data))
+    for id_, name in tokenizer.vocab.names().items():
+        if (found := library.token_to_id(name)) != id_:
+            raise ConfigError(
+                f"{tokenizer.where} has the ordinary token {name!r} (id {found}), and {name!r} was appended as a "
+                f"special token (id {id_}), which a Hugging Face tokenizer.json cannot express"
+            )
+
+
 def _added(names: Mapping[int, str], tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """Returns the added tokens of these special ones.
+
+    `tokenizers` strips all white space before a token with lstrip, line breaks too. So sentinels, which code may have
+    in lines of their own, have it only where white space is one space in any case.
+    """
     flags = {"single_word": False, "rstrip": False, "normalized": False, "special": True}
-    return [
-        {"id": id_, "content": name, "lstrip": tokenizer.takes_space_before(id_), **flags}
-        for id_, name in names.items()
-    ]
+    is_one_space = np.array_equal(tokenizer.encode("a\n  a"), tokenizer.encode("a a"))
+    strips = {id_: tokenizer.takes_space_before(id_) and (id_ == tokenizer.vocab.mask or is_one_space) for id_ in names}
+    return [{"id": id_, "content": name, "lstrip": strips[id_], **flags} for id_, name in names.items()]
 
 
 def _bytes(vocab: Vocab) -> Any:

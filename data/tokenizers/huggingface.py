@@ -11,12 +11,21 @@ from typing import Any
 import numpy as np
 
 from contract.errors import ConfigError
-from data.tokenizers.base import ModelTokens, Tokenizer, check_unicode, is_special_name, known_roles, with_substitutes
+from data.tokenizers.base import (
+    ModelTokens,
+    Tokenizer,
+    check_unicode,
+    is_special_name,
+    known_roles,
+    role_of,
+    with_substitutes,
+)
 from files.atomic import parse_json
 from files.paths import exists, is_folder, read_bytes
 
 _ROLES = ("pad", "eos", "unk", "mask", "cls", "sep", "bos")  # fields of Vocab; "pad_token" and so on in the files
 _UNUSED = re.compile(r"\[unused[0-9]+\]")  # BERT's spare ids, which no text contains
+_BRACKETED = re.compile(r"<\S+>|\[\S+\]|\|\|\|\S+\|\|\|")
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 # Options of tokenizer_config.json that some classes of transformers obey -> the part of tokenizer.json and its field
 # with the same meaning, and the default of these classes.
@@ -85,8 +94,8 @@ class HuggingFaceTokenizer(Tokenizer):
         return np.array(self._encoder.encode(text, add_special_tokens=False).ids, np.int32)
 
     def takes_space_before(self, special: int) -> bool:
-        """As the file says of its own tokens (lstrip)."""
-        return self._own_lstrip.get(special, super().takes_space_before(special))
+        """As in the base class, and of its own tokens where the file says so (lstrip)."""
+        return self._own_lstrip.get(special, False) or super().takes_space_before(special)
 
     def without_space_before(self, text: str, special: int) -> str:
         # `tokenizers` strips all white space, and not the space alone.
@@ -176,6 +185,9 @@ def _for_raw_text(data: Mapping[str, Any], specials: Mapping[int, str], digest: 
     ids, model = _vocabulary(data), dict(data["model"])
     data = {**data, "model": model}
     hidden = {text: f"\uffff special {id_} {digest}" for text, id_ in ids.items() if id_ in specials}
+    if hidden and model.get("merges"):  # of text that spells a special token, such as HTML
+        pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+        model["merges"] = [pair for pair in pairs if hidden.keys().isdisjoint({*pair, "".join(pair)})]
     if isinstance(model["vocab"], dict):
         model["vocab"] = {hidden.get(text, text): id_ for text, id_ in model["vocab"].items()}
     else:
@@ -219,9 +231,10 @@ def _read_tokens(
     """Returns the tokens of a tokenizer.json, and id -> Tokenizer.piece of the ordinary ones.
 
     Special tokens are the added tokens that the file marks as special, and all tokens that the other files, the
-    model's unk or a published name make a special token. Added tokens of another kind, such as GPT-NeoX's runs of
-    spaces, are ordinary tokens, and so are those without a name here between the ids of ordinary ones, such as Gemma's
-    <start_of_turn>, as in its SentencePiece model.
+    model's unk or a published name make a special token; and names in brackets that follow these outside the model's
+    vocabulary, such as Qwen's <tool_call>. Added tokens of another kind, such as GPT-NeoX's runs of spaces, are
+    ordinary tokens, and so are, between the ids of ordinary ones, those without a name here, such as Gemma's
+    <start_of_turn>, as in its SentencePiece model, and those whose role another token has, such as Gemma's <s> of HTML.
 
     settings: as in `_read_folder`. Raises ConfigError where the files name a special token that does not exist, where
     no token is EOS, and for a model that does not show which bytes its tokens spell.
@@ -244,8 +257,12 @@ def _read_tokens(
             f"{where} does not say which of its special tokens is EOS ({', '.join(map(repr, unknown[:5]))}): write "
             '{"eos_token": "..."} into a special_tokens_map.json in its folder'
         )
+    outside = {token["id"]: token["content"] for token in added if token["content"] not in vocab}
+    first = min(outside.keys() & {*roles.values()}, default=max(ids.values()))
+    specials |= {id_: text for id_, text in outside.items() if id_ > first and _BRACKETED.fullmatch(text)}
     ordinary = ids.values() - specials.keys()
-    named = {id_ for id_, text in specials.items() if id_ in roles.values() or is_special(text)}
+    named = {id_ for id_, text in specials.items() if is_special(text) and roles.get(role_of(text) or "", id_) == id_}
+    named |= {*roles.values()}
     inside = {id_ for id_ in specials.keys() - named if min(ordinary) < id_ < max(ordinary)}
     specials = {id_: text for id_, text in specials.items() if id_ not in inside}
     content, pieces, begins_word = _content(data, {i: t for t, i in ids.items() if i not in specials}, where)

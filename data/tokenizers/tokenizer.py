@@ -18,6 +18,7 @@ from data.tokenizers.base import (
     is_sentinel_name,
     is_special_name,
     known_roles,
+    role_of,
     with_substitutes,
 )
 from data.tokenizers.huggingface import HuggingFaceTokenizer
@@ -26,6 +27,7 @@ from files.paths import check_access, is_folder, read_bytes, reason
 __all__ = ["ByteTokenizer", "HuggingFaceTokenizer", "SentencePieceTokenizer", "Tokenizer", "make_tokenizer"]
 
 SENTENCEPIECE_SPACE = "\u2581"  # SentencePiece's character for a space
+_MODEL_ROLES = ("pad", "eos", "unk", "bos")  # fields of Vocab whose ids a SentencePiece model has
 
 
 class ByteTokenizer(Tokenizer):
@@ -94,7 +96,13 @@ class SentencePieceTokenizer(Tokenizer):
     def _specials_found_in_text(self, mode_tokens: tuple[str, ...]) -> list[int]:
         """Returns the ids of the special tokens that SentencePiece would find in text."""
         names = [self._model.id_to_piece(id_) for id_ in range(self._model.get_piece_size())]
-        named = [id_ for id_, name in enumerate(names) if is_special_name(name) or name in mode_tokens]
+        own = {getattr(self._model, f"{role}_id")(): role for role in _MODEL_ROLES}
+        held = {role for id_, role in own.items() if id_ >= 0}  # another piece with such a name is text: HTML's </s>
+        named = [
+            id_
+            for id_, name in enumerate(names)
+            if (is_special_name(name) and (id_ in own or role_of(name) not in held)) or name in mode_tokens
+        ]
         candidates = list(filter(self._is_text, named))
         if not candidates:
             return []
@@ -117,7 +125,7 @@ class SentencePieceTokenizer(Tokenizer):
         specials = {
             id_: model.id_to_piece(id_) for id_ in range(size) if model.is_control(id_) or model.is_unknown(id_)
         }
-        ids = {role: getattr(model, f"{role}_id")() for role in ("pad", "eos", "unk", "bos")}
+        ids = {role: getattr(model, f"{role}_id")() for role in _MODEL_ROLES}
         roles = with_substitutes(known_roles(specials) | {role: id_ for role, id_ in ids.items() if id_ >= 0})
         if "eos" not in roles:
             raise ConfigError(f"{self.where} has no eos id: train one by python -m data.train_tokenizer")

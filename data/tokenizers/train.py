@@ -57,7 +57,7 @@ def check_options(options: TrainingOptions) -> None:
         raise ConfigError(f"--kind={kind} is trained by {trained}: write --out=NAME{end}")
     names = options.all_special_tokens()
     for name in options.special_tokens:
-        # Text never has such a piece: trainers divide it at the brackets, or take special tokens out of the text.
+        # Trainers divide text at the brackets of most such names, or take special tokens out of the text.
         if not re.fullmatch(r"<[^\s<>]+>|\[[^\s\[\]]+\]", name) or names.count(name) > 1:
             raise ConfigError(
                 f"--special_tokens: {name!r} must be a new name in brackets, such as [CLS] or <fim_prefix>"

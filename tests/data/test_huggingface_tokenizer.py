@@ -12,8 +12,10 @@ import tokenizers
 
 from contract.errors import ConfigError
 from contract.vocab import CONTINUATION, NEWLINE, PUNCTUATION, SPACE
+from data.tokenizers.base import ModelTokens, _marks
 from data.tokenizers.export import write_huggingface_tokenizer
 from data.tokenizers.tokenizer import HuggingFaceTokenizer, make_tokenizer
+from data.tokenizers.train import TrainingOptions, train
 from tests.data import tiny_tokenizers
 from tests.data.corpus import corpus_config, opened, store_of, write_texts
 from tests.data.tiny_tokenizers import KINDS, SPECIAL_LOOKING, hostile_texts
@@ -173,6 +175,7 @@ def test_marks(loaded):
 
     assert marked("gpt2", "the fox.\n", NEWLINE) == ["\n"] and marked("gpt2", "the fox.", PUNCTUATION) == ["."]
     assert len(marked("llama", "the fox 漢", CONTINUATION)) == 2, "of the three bytes of a character"
+    assert _marks(ModelTokens(1, {}, {}, {0: b"\x81\xae"}), 0) == CONTINUATION
     assert [text[0] for text in marked("gpt2", "a the fox", SPACE)] == [" ", " "]
     # Every piece without "##" begins a word, as in BERT's whole-word masking.
     ids = loaded["bert"].encode("jumps!")
@@ -203,6 +206,85 @@ def test_added_tokens_of_text_are_ordinary_tokens(folders, tmp_path):
     text = "a" + " " * 8 + "b"
     assert tokenizer.encode(text)[1] == spaces and tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.num_bytes(tokenizer.encode(text)) == 10 and tokenizer.vocab.eos == spaces + 1
+
+
+def test_names_in_brackets_after_eos_are_special_in_qwen(folders, tmp_path):
+    """Qwen 2.5 and 3 mark the chat's tokens as special, and <tool_call>, the tokens of FIM and <think> not."""
+    names = [
+        "<|im_start|>",
+        "<|im_end|>",
+        "<tool_call>",
+        "<|fim_prefix|>",
+        "<|fim_middle|>",
+        "<|fim_suffix|>",
+        "<think>",
+    ]
+
+    def add(data):
+        [end] = data["added_tokens"]
+        for k, name in enumerate(names, start=1):
+            data["added_tokens"].append(end | {"id": end["id"] + k, "content": name, "special": k < 3})
+
+    path = changed(folders["gpt2"], tmp_path, add)
+    (tmp_path / "special_tokens_map.json").write_text('{"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}')
+    tokenizer = load(path, num_sentinels=3, append=False)
+    vocab, end = tokenizer.vocab, tokenizer.vocab.content_end
+    assert (vocab.content_start, vocab.pad, vocab.eos, vocab.size) == (0, end, end + 2, end + 8)
+    assert vocab.sentinel_ids == (end + 4, end + 6, end + 5)
+    text = "<think>the fox</think><|im_end|>"
+    assert max(tokenizer.encode(text)) < end and tokenizer.decode(tokenizer.encode(text)) == text
+    names[2] = "quicksort"  # a word, which text has
+    with pytest.raises(ConfigError, match=r"has the special token '<\|endoftext\|>' between the ids"):
+        load(changed(folders["gpt2"], tmp_path, add))
+
+
+def test_the_s_of_html_is_text_between_pieces(folders, tmp_path):
+    """Gemma has HTML's tags, whose names other models give to EOS and BOS, among its pieces."""
+
+    def add(data):
+        vocab, flags = data["model"]["vocab"], data["added_tokens"][0]
+        for text in ("<s>", "</s>", "zz"):
+            vocab[text] = len(vocab)
+            if text != "zz":
+                data["added_tokens"].append(flags | {"id": vocab[text], "content": text, "special": False})
+
+    path = changed(folders["gemma"], tmp_path, add)
+    shutil.copy(pathlib.Path(folders["gemma"]) / "special_tokens_map.json", tmp_path)
+    tokenizer = load(path)
+    vocab, ids = tokenizer.vocab, tokenizer.encode("<s>the</s>")
+    assert (vocab.eos, vocab.bos) == (1, 2) and [tokenizer.piece(ids[0]), tokenizer.piece(ids[-1])] == ["<s>", "</s>"]
+
+
+def test_merges_that_spell_a_special_token_are_left_out(tmp_path):
+    """BPE without words, or with Metaspace, which was trained on HTML."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=265, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(["a</s>b</s>"] * 9, trainer)
+    assert "</s>" in tokenizer.get_vocab()
+    tokenizer.add_special_tokens(["</s>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    contents = json.loads((tmp_path / "tokenizer.json").read_text())
+    vocab = contents["model"]["vocab"]
+    last = max(vocab, key=vocab.get)  # EOS gets the last id
+    vocab["</s>"], vocab[last] = vocab[last], vocab["</s>"]
+    contents["added_tokens"][0]["id"] = vocab["</s>"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(contents))
+    loaded = load(str(tmp_path))
+    ids = loaded.encode("a</s>b")
+    assert loaded.vocab.eos == vocab["</s>"] not in ids and loaded.decode(ids) == "a</s>b"
+
+
+def test_a_mask_takes_the_space_before_it_whatever_its_file_says(tmp_path):
+    path = tmp_path / "bpe.json"
+    path.write_bytes(train(["the quick brown fox"] * 9, TrainingOptions("bpe", True, 270, ("[MASK]",))))
+    tokenizer = load(str(path))
+    mask = tokenizer.vocab.mask
+    found = tokenizer.encode_with_specials("the [MASK] fox")
+    expected = [*tokenizer.encode("the"), mask, *tokenizer.encode(" fox")]
+    assert found.tolist() == expected and mask < tokenizer.vocab.content_start
 
 
 def test_fim_tokens_are_the_sentinels_of_a_model_without_others(folders, tmp_path):

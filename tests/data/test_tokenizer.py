@@ -107,6 +107,17 @@ def pieces(model_path):
     return SentencePieceTokenizer(model_path, num_sentinels=4, mode_tokens=("[R]",))
 
 
+def test_tags_of_html_are_text_in_a_model_with_other_names(tmp_path):
+    """Gemma has <eos> and <bos>, and the tags <s> and </s> as user-defined symbols among its pieces."""
+    symbols = ["<mask>", "<b>", "<s>", "</s>"]
+    ids = {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "eos_piece": "<eos>", "bos_piece": "<bos>"}
+    path = train_model(tmp_path / "gemma.model", user_defined_symbols=symbols, model_type="bpe", **ids)
+    tokenizer = SentencePieceTokenizer(path, num_sentinels=4, mode_tokens=())
+    vocab = tokenizer.vocab
+    assert (vocab.pad, vocab.eos, vocab.bos, vocab.unk, vocab.mask) == (0, 1, 2, 3, 4)
+    assert {6, 7} <= {*tokenizer.encode("<s>the</s>").tolist()} and vocab.content_start == 5
+
+
 def test_sentencepiece_specials_come_after_the_pieces(pieces):
     vocab, size = pieces.vocab, pieces._model.get_piece_size()
     assert (vocab.pad, vocab.eos, vocab.unk, vocab.content_start, vocab.content_end) == (0, 1, 2, 3, size)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 
@@ -112,6 +113,41 @@ def test_tokenizer_json(tmp_path, kind, model_type):
         assert getattr(again.vocab, field) == getattr(tokenizer.vocab, field), field
     texts = hostile_texts(50)
     assert all((again.encode(text) == tokenizer.encode(text)).all() for text in texts)
+
+
+def test_white_space_before_sentinels_stays(tmp_path):
+    """FIM's prompts of code have line breaks and indentation before their sentinels."""
+    for kind in ("gpt2", "byte"):
+        folder = tmp_path / kind
+        options = {"num_sentinels": 3, "mode_tokens": (), "append_special_tokens": True}
+        tokenizer = ByteTokenizer(**options) if kind == "byte" else HuggingFaceTokenizer(KINDS[kind](folder), **options)
+        (folder / "out").mkdir(parents=True)
+        text = "<extra_id_0>def f(x):\n    if x:\n        <extra_id_1>\n    return 0\n\n<extra_id_2>"
+        found = written(tokenizer, folder / "out", "llama").encode(text, add_special_tokens=False)
+        assert tokenizer.decode(found) == text and (kind == "byte" or found == tokenizer_ids(tokenizer, text))
+
+
+def tokenizer_ids(tokenizer, text):
+    """The ids of FIM's training: sentinels, and the texts between them encoded apart."""
+    _, prefix, suffix, _ = re.split(r"<extra_id_[0-9]>", text)
+    first, second, third = (tokenizer.vocab.sentinel(k) for k in range(3))
+    return [first, *tokenizer.encode(prefix).tolist(), second, *tokenizer.encode(suffix).tolist(), third]
+
+
+def test_an_appended_name_that_is_an_ordinary_token_is_refused(tmp_path):
+    path = sentencepiece(tmp_path / "m.model", model_type="bpe", split_by_unicode_script=False, **LOSSLESS)
+    tokenizer = SentencePieceTokenizer(path, num_sentinels=3, mode_tokens=("[S]",))
+    name = tokenizer.piece(tokenizer.encode("the fox")[0])
+    tokenizer = SentencePieceTokenizer(path, num_sentinels=3, mode_tokens=(name,))
+    with pytest.raises(ConfigError, match=rf"has the ordinary token '{name}' \(id .*\), and '{name}' was appended"):
+        write_huggingface_tokenizer(tokenizer, tmp_path)
+
+
+def test_padding_and_truncation_of_the_source_are_not_written(tmp_path):
+    tokenizer = HuggingFaceTokenizer(KINDS["bert"](tmp_path / "bert"), **OPTIONS)
+    write_huggingface_tokenizer(tokenizer, tmp_path)
+    data = json.loads((tmp_path / "tokenizer.json").read_text())
+    assert (data["padding"], data["truncation"]) == (None, None) != (tokenizer.json["padding"], None)
 
 
 def test_special_tokens_around_a_text(tmp_path):
