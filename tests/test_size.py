@@ -29,7 +29,7 @@ CODE = {
     "configs": 2_476,
     "contract": 441,
     "data": 4_622,
-    "evaluation": 1_943,
+    "evaluation": 1_948,
     "experiment": 1_144,
     "files": 314,
     "generate": 993,

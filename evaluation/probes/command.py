@@ -27,8 +27,8 @@ _FIELDS = {
     "once (all together). Default: margin; once for teacherless.",
     "test": "linear: a JSON-lines file with 'text' and 'label', of the texts that are scored.",
     "labels": "linear: numbers of labelled texts, or all. Default: 100,500,all.",
-    "draws": "linear: draws of so many labelled texts. Default: 5. continuation, of masked diffusion: hidden parts of "
-    "each text. Default: 32.",
+    "draws": "linear: draws of so many labelled texts. Default: 5. continuation and infilling, of masked diffusion: "
+    "hidden parts of each span. Default: 32.",
     "pooling": "linear: mean, first or last state of a text. Default: mean.",
     "group": "minimal_pairs: the key of a pair's group. Default: group, if there.",
     "score": "minimal_pairs: log_likelihood or pseudo_log_likelihood. Default: what the model has.",

@@ -258,10 +258,11 @@ class Infilling(TextProbe):
 
     Encoders show one mask for each token and predict the hidden tokens independently of each other, so the sum of their
     nats is not the likelihood of the span. This sum is named masked_nats_per_byte, and exact_match is then of the
-    likeliest token at each mask.
+    likeliest token at each mask. Masked diffusion has nats_per_byte too, as in Continuation, of `draws` hidden parts.
     """
 
     spans: tuple[Annotated[int, "[1, 2**18]"], ...] = (3, 8, 32)
+    draws: Annotated[int, "[1, 2**16]"] = 32
 
     name: ClassVar = "infilling"
     sides: ClassVar = ("both",)
@@ -276,14 +277,18 @@ class Infilling(TextProbe):
 
     def measure(self, model, corpora):
         denoiser = self.denoisers(model.experiment)["both"]
-        prefix = "masked_" if isinstance(denoiser.objective.prompting, FillMasks) else ""
-        by_length = {}
+        prompting, by_length = denoiser.objective.prompting, {}
+        prefix = "masked_" if isinstance(prompting, FillMasks) else ""
         for length in self.spans:
             windows = self.windows(corpora.heldout_documents, shortest=length + 2)
-            result = self.score(model, denoiser, windows, [[window.span(length)] for window in windows], corpora)
+            spans = [[window.span(length)] for window in windows]
+            result = self.score(model, denoiser, windows, spans, corpora)
             fields = result.counts() | result.exact_match()
             fields["whitespace_span_fraction"] = _whitespace_span_fraction(windows, length, model.experiment.tokenizer)
             by_length[str(length)] = fields | result.per_byte(prefix)
+            if prompting.bounds_likelihood:
+                bound = self.score(model, denoiser, windows, spans, corpora, self.draws)
+                by_length[str(length)] |= {"draws": self.draws} | bound.per_byte()
         return self.described(denoiser) | {"spans": by_length} | self.explained(corpora)
 
 

@@ -21,6 +21,7 @@ RUNS = {  # name -> objective, architecture and config fields
     "bart": ("bart", "encoder_decoder", {}),
     "mlm": ("mlm", "encoder_only", {}),
     "learned": ("mlm", "encoder_only", {"model__positions": "learned"}),
+    "diffusion": ("masked_diffusion", "encoder_only", {}),
     "simcse": ("simcse", "encoder_only", {"model__dropout_rate": 0.1, "objective__mlm_weight": 0.0}),
 }
 LENGTH = ("--length=36",)
@@ -86,6 +87,17 @@ def test_infilling_scores_spans_of_three_lengths(probe, name):
     for length, fields in found["spans"].items():
         assert fields["windows"] == 16 and fields["tokens"] == fields["bytes"] == 16 * int(length)
         assert {"nats_per_byte", "masked_nats_per_byte"} & fields.keys() == {metric} and "exact_match" in fields
+
+
+def test_masked_diffusion_has_the_bound_of_continuations_and_spans(probe):
+    """Of a span of one token the bound is the nats of its mask, whatever the draws are."""
+    few = ("--length=12", "--num_documents=2")
+    found = probe("diffusion", "continuation", *few, "--draws=3")
+    assert (found["draws"], found["tokens"]) == (3, 8 * 6) and found["bits_per_byte"] > 0
+    spans = probe("diffusion", "infilling", *few, "--spans=1,3", "--draws=2")["spans"]
+    assert spans["1"]["nats_per_byte"] == pytest.approx(spans["1"]["masked_nats_per_byte"], rel=1e-5)
+    assert spans["3"]["nats_per_byte"] != pytest.approx(spans["3"]["masked_nats_per_byte"], rel=1e-4)
+    assert spans["3"]["draws"] == 2 and "draws" not in probe("clm", "continuation", *few)
 
 
 def test_text_only_is_a_flag_of_the_probes_of_held_out_text(probe):
