@@ -6,8 +6,8 @@ The task, the model and the text are those of star_graph.py. All learn the path 
 of the nodes that follow each position, and NextLat's MLP the next three states, with both of its losses.
 
 G(2,3) with 10 names and fresh graphs, where the authors of TOP and NextLat have G(3,3) to G(5,5) and larger models. The
-preset sft_multi_token_prediction, with 2.7 times the FLOPs of SFT, may be added as a variant. NextLat learns slowly:
-star_graph_next_latent.py has 2.5 times the tokens.
+preset sft_multi_token_prediction, with 2.7 times the FLOPs of SFT, may be added as a variant. star_graph_next_latent.py
+trains NextLat with 2.5 times the tokens.
 """
 
 from configs.studies.base import published
