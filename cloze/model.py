@@ -182,6 +182,8 @@ class Model:
     ) -> Likelihood | list[Likelihood]:
         """Returns the log-likelihood of each continuation given its prompt, for models that continue texts.
 
+        Of masked diffusion it is an estimate of a lower bound.
+
         A causal model, prefix LM or encoder-decoder reads the prompt as in training. For the likelihood of a text
         give the prompt "". The continuation is scored without an EOS after it.
 

@@ -26,7 +26,8 @@ from objectives import Denoiser
 from objectives.prompting import FillMasks
 
 DRAWS = 128  # of the bound of masked diffusion, as many as in LLaDA's code
-_ROWS = 64  # that are filled in together
+_ROWS = 64  # that are filled in together, at most
+_PROBABILITIES = 1 << 27  # of these rows
 # data.source of corpora whose documents are all a prompt and its response, encoded apart.
 _SOURCES_OF_PAIRS = {"gym", "stdlib_functions"}
 
@@ -42,7 +43,7 @@ class Pair(NamedTuple):
 class Likelihood(NamedTuple):
     """The likelihood of the scored tokens of one text."""
 
-    nats: float  # the negative logarithm, with base e; of masked diffusion at most these, but for the noise of draws
+    nats: float  # the negative logarithm, with base e; of masked diffusion an estimate of an upper bound on it
     tokens: int  # scored
     bytes: int  # UTF-8 bytes that the scored tokens spell
     is_greedy: bool  # whether each scored token is the model's likeliest one; of masks, filled in one at a time
@@ -130,20 +131,23 @@ def continuations(
       draws: of masked diffusion: hidden parts of each continuation, of which the bound is estimated.
       where: number of a pair, from 1 -> its name in messages.
 
-    Raises ConfigError, before anything is computed, for texts that do not fit, and as `continuation_denoiser`.
+    Raises ConfigError, before anything is computed, for texts that do not fit, for draws that are no positive integer,
+    and as `continuation_denoiser`.
     """
     experiment = model.experiment
     denoiser = continuation_denoiser(experiment, mode)
-    texts, spans, dropped = [], [], []
+    if type(draws) is not int or draws < 1:
+        raise ConfigError(f"draws={draws!r} must be an integer of 1 or more")
+    texts, spans, dropped, end = [], [], [], _end(experiment, denoiser)
     for number, pair in enumerate(pairs, start=1):
-        text, start = np.concatenate(pair[:2]), len(pair.context)
-        excess = _excess(experiment, denoiser, text, start, len(text)) if start < len(text) else 0
+        text, start = np.concatenate([*pair[:2], end]), len(pair.context)
+        excess = _excess(experiment, denoiser, text, start, len(text)) if len(pair.continuation) else 0
         if excess > 0 and drop_context and fits(experiment, denoiser, start - excess, len(pair.continuation)):
             text, start = text[excess:], start - excess
         elif excess > 0:
             raise ConfigError(_too_long(experiment, pair, excess, drop_context, where(number)))
         texts.append(text)
-        spans.append([(start, len(text))] if start < len(text) else [])
+        spans.append([(start, len(text) - len(end))] if len(pair.continuation) else [])
         dropped.append(len(pair.context) - start)
     prompting = denoiser.objective.prompting
     draws = draws if isinstance(prompting, FillMasks) else 0
@@ -153,12 +157,28 @@ def continuations(
         for text, of_text in zip(masked, spans, strict=True):
             for start, stop in of_text:
                 text[start:stop] = experiment.vocab.mask
-        scores = scores._replace(is_exact=are_filled_in(model, prompting, masked, texts, prompting.order))
+        is_exact = are_filled_in(model, prompting, masked, texts, prompting.order, rows_per_batch or _ROWS)
+        scores = scores._replace(is_exact=is_exact)
     return _likelihoods(model, pairs, scores, dropped)
 
 
+def _end(experiment: Experiment, denoiser: Denoiser) -> np.ndarray:
+    """Returns what is read after a text and is not scored, int32 [n]: EOS, where masks hide responses.
+
+    In training every response ends with EOS, which a model that reads in both directions expects.
+    """
+    objective = denoiser.objective
+    has_eos = isinstance(objective.prompting, FillMasks) and "prompt_lengths" in objective.extra_columns
+    return np.array([experiment.vocab.eos] * has_eos, np.int32)
+
+
 def are_filled_in(
-    model: LanguageModel, prompting: FillMasks, masked: Sequence[np.ndarray], texts: Sequence[np.ndarray], order: Order
+    model: LanguageModel,
+    prompting: FillMasks,
+    masked: Sequence[np.ndarray],
+    texts: Sequence[np.ndarray],
+    order: Order,
+    most_rows: int = _ROWS,
 ) -> np.ndarray:
     """Returns whether the masks of each of `masked` are filled in with the tokens of its text, bool [n].
 
@@ -168,12 +188,17 @@ def are_filled_in(
     Args:
       prompting: of the denoiser that fills in masks.
       masked, texts: ids, int32 [length] each, without and with what the masks hide.
+      most_rows: of a batch.
     """
     mask, is_right, random = model.experiment.vocab.mask, np.ones(len(texts), bool), np.random.default_rng(0)
+    most_masks = max(((text == mask).sum() for text in masked), default=0) or 1
+    most_rows = max(min(most_rows, _ROWS, _PROBABILITIES // (most_masks * model.experiment.model.vocab_size)), 1)
     filled = [text.copy() for text in masked]
     while unfilled := [k for k, text in enumerate(filled) if is_right[k] and mask in text]:
         shown = [filled[k] for k in unfilled]
-        found = mask_probabilities(model.experiment, model.params, shown, batch_size=_ROWS)
+        found = mask_probabilities(
+            model.experiment, model.params, shown, batch_size=int(most_rows), prompting=prompting
+        )
         for k, probabilities_MxV in zip(unfilled, found, strict=True):
             masks = np.flatnonzero(filled[k] == mask)
             masks = first_block(masks, prompting.block_length) if prompting.block_length else masks
@@ -192,7 +217,7 @@ def fits(experiment: Experiment, denoiser: Denoiser, context_length: int, contin
     """
     if min(context_length, continuation_length) < 0:
         return False
-    text = np.zeros(context_length + continuation_length, np.int32)
+    text = np.zeros(context_length + continuation_length + len(_end(experiment, denoiser)), np.int32)
     return _excess(experiment, denoiser, text, context_length, len(text)) <= 0
 
 

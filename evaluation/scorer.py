@@ -48,8 +48,8 @@ from objectives.prompting import FillMasks, Task
 from run import sharding
 from run.sharding import constrain_rows
 
-# What a model sees of the text around hidden tokens. "bound": those before the end of a text, and random parts of the
-# end (`hide_parts`).
+# What a model sees of the text around hidden tokens. "bound": all of it, and the rest of a span of which a random part
+# is hidden (`hide_parts`).
 Side = Literal["left", "both", "bound"]
 
 _TASKS: dict[Side, tuple[Task, ...]] = {

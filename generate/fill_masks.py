@@ -91,12 +91,14 @@ def check_row(experiment: Experiment, text: np.ndarray, where: str) -> None:
     check_length(needed, length, field, where)
 
 
-def masked_batch(experiment: Experiment, texts: Sequence[np.ndarray]) -> Batch:
+def masked_batch(experiment: Experiment, texts: Sequence[np.ndarray], prompting: FillMasks | None = None) -> Batch:
     """Returns a row of each of `texts`, ids int32 [n] with masks, laid out as in training: for MLM [CLS] text [SEP].
 
     A run with a single UniLM pattern reads a text in this pattern, with the text as a single segment.
+
+    prompting: of the denoiser that fills in the masks; None: that of the first.
     """
-    prompting = masks_prompting(experiment)
+    prompting = prompting or masks_prompting(experiment)
     laid_out = [prompting.lay_out(text, experiment.vocab).inputs for text in texts]
     orders = [attention_order(experiment, inputs[None]) for inputs in laid_out]
     order = None if orders[0] is None else to_sequences([of_text[0] for of_text in orders]).tokens
@@ -169,7 +171,12 @@ def masked_rows(
 
 
 def mask_probabilities(
-    experiment: Experiment, params: Params, texts: Sequence[np.ndarray], *, batch_size: int = 16
+    experiment: Experiment,
+    params: Params,
+    texts: Sequence[np.ndarray],
+    *,
+    batch_size: int = 16,
+    prompting: FillMasks | None = None,
 ) -> Iterator[np.ndarray]:
     """Yields for each of `texts`, ids int32 [n], the probability of each token at each mask: float32 [masks, V].
 
@@ -178,14 +185,15 @@ def mask_probabilities(
     as if they were clean.
 
     batch_size: how many texts the model reads together; the probabilities do not depend on it, except for rounding.
+    prompting: as for `masked_batch`.
     """
-    vocab = experiment.vocab
+    vocab, prompting = experiment.vocab, prompting or masks_prompting(experiment)
     for begin in range(0, len(texts), batch_size):
         of_batch = texts[begin : begin + batch_size]
-        batch = masked_batch(experiment, [*of_batch, *of_batch[:1] * (padded_rows(len(of_batch)) - len(of_batch))])
+        rows = [*of_batch, *of_batch[:1] * (padded_rows(len(of_batch)) - len(of_batch))]
+        batch = masked_batch(experiment, rows, prompting)
         # A token that is predicted where the token before it is read has its own index there: the start token is first.
-        lay_out = masks_prompting(experiment).lay_out
-        masks = [np.flatnonzero(lay_out(text, vocab).inputs == vocab.mask) for text in of_batch]
+        masks = [np.flatnonzero(prompting.lay_out(text, vocab).inputs == vocab.mask) for text in of_batch]
         positions = np.zeros((len(next(iter(batch.values()))), padded_length(max(map(len, masks)))), np.int32)
         for row, of_text in enumerate(masks):
             positions[row, : len(of_text)] = of_text

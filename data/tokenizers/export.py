@@ -34,7 +34,7 @@ def write_huggingface_tokenizer(
     `transformers.AutoTokenizer.from_pretrained(folder)` then encodes text to the ids of `tokenizer`. Unlike
     `tokenizer`, it reads text such as "</s>" as a special token, unless it gets split_special_tokens=True, as all
     tokenizers of transformers do (Unigram finds it among its pieces nevertheless), it encodes the text after a mask or
-    a sentinel as a new text, and it keeps a space before a sentinel and none before a mask.
+    a sentinel as a new text, and it keeps a space before a sentinel, except where white space is one space in any case.
     `_sentencepiece` lists the deviations for SentencePiece models.
 
     Args:
@@ -80,7 +80,10 @@ def _tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns a tokenizer.json with all special tokens of `tokenizer`."""
     vocab = tokenizer.vocab
     if isinstance(tokenizer, HuggingFaceTokenizer):
-        added = [*(tokenizer.json.get("added_tokens") or []), *_added(appended_names(vocab), tokenizer)]
+        own = [dict(token) for token in tokenizer.json.get("added_tokens") or []]
+        for token in own:
+            token["lstrip"] |= token["id"] == vocab.mask and tokenizer.takes_space_before(vocab.mask)
+        added = [*own, *_added(appended_names(vocab), tokenizer)]
         return {**tokenizer.json, "added_tokens": added, "truncation": None, "padding": None}
     library = _sentencepiece(tokenizer) if isinstance(tokenizer, SentencePieceTokenizer) else _bytes(vocab)
     data = json.loads(library.to_str())

@@ -127,6 +127,14 @@ def test_white_space_before_sentinels_stays(tmp_path):
         assert tokenizer.decode(found) == text and (kind == "byte" or found == tokenizer_ids(tokenizer, text))
 
 
+def test_a_mask_of_the_models_own_strips_the_space_before_it_in_transformers_too(tmp_path):
+    path = KINDS["gemma"](tmp_path / "gemma")  # whose <mask> has no lstrip in its file
+    tokenizer = HuggingFaceTokenizer(path, num_sentinels=3, mode_tokens=(), append_special_tokens=True)
+    text = f"the {tokenizer.vocab.names()[tokenizer.vocab.mask]} fox"
+    found = written(tokenizer, tmp_path, "llama").encode(text, add_special_tokens=False)
+    assert found == tokenizer.encode_with_specials(text).tolist()
+
+
 def tokenizer_ids(tokenizer, text):
     """The ids of FIM's training: sentinels, and the texts between them encoded apart."""
     _, prefix, suffix, _ = re.split(r"<extra_id_[0-9]>", text)

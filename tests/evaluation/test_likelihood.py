@@ -9,7 +9,9 @@ import jax
 import numpy as np
 import pytest
 
+from configs.base import mixture
 from configs.masked_diffusion import VARIANTS
+from configs.mlm import VARIANTS as MLM
 from contract.errors import ConfigError
 from evaluation.likelihood import Likelihood, Pair, _sum, continuations, encode_pair, pseudo, rolling
 from evaluation.scorer import LanguageModel, hide_parts
@@ -136,12 +138,15 @@ def test_rolling_scores_each_token_once(causal):
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 @pytest.mark.parametrize("variant", ["same", "response"])
 def test_the_bound_of_masked_diffusion(variant, stack):
-    """Against the sum over all parts of a continuation of three tokens: k of them are hidden, k uniform in 1..3."""
+    """Against the sum over all parts of a continuation of three tokens: k of them are hidden, k uniform in 1..3.
+
+    A response has an EOS after it, as in training, which is shown.
+    """
     alignment = {"encoder": "same", "decoder": "next"}[stack]
     data = {"documents": "whole"} if variant == "response" else {}
     model = language_model(VARIANTS[variant] | {"alignment": alignment}, f"{stack}_only", data=data)
     vocab, [pair] = model.experiment.vocab, pairs_of(("def f", "(x)"))
-    text = np.concatenate(pair[:2])
+    text = np.concatenate([*pair[:2], [vocab.eos] * (variant == "response")]).astype(np.int32)
 
     def nats(places):
         row = np.where(np.isin(np.arange(len(text)), places), vocab.mask, text)
@@ -157,6 +162,9 @@ def test_the_bound_of_masked_diffusion(variant, stack):
     np.testing.assert_allclose(found.nats, exact, rtol=0.01)
     assert one.nats != found.nats and (found.tokens, found.bytes) == (one.tokens, one.bytes) == (3, 3)
     assert continuations(model, [pair], draws=1) == [one], "the draws are those of the text"
+    for draws in (0, -1, 2.5, "8", True):
+        with pytest.raises(ConfigError, match=r"^draws=.* must be an integer of 1 or more$"):
+            continuations(model, [pair], draws=draws)
 
 
 def test_draws_have_each_number_and_each_part_equally_often():
@@ -173,13 +181,33 @@ def test_draws_have_each_number_and_each_part_equally_often():
         assert sum(of_size) == 2000 and np.abs(np.array(of_size) - expected).max() < 5 * expected**0.5
 
 
-def test_a_continuation_is_greedy_if_its_masks_are_filled_in_with_it():
-    model = language_model(VARIANTS["same"], "encoder_only")
-    mask = model.experiment.vocab.mask
-    prompt = np.append(ids(CONTEXT), [mask] * 3).astype(np.int32)
+@pytest.mark.parametrize("variant", ["same", "response"])
+def test_a_continuation_is_greedy_if_its_masks_are_filled_in_with_it(variant):
+    data = {"documents": "whole"} if variant == "response" else {}
+    model = language_model(VARIANTS[variant], "encoder_only", data=data)
+    mask, end = model.experiment.vocab.mask, [model.experiment.vocab.eos] * (variant == "response")
+    prompt = np.concatenate([ids(CONTEXT), [mask] * 3, end]).astype(np.int32)
     [[filled, _]] = fill_in(model.experiment, model.params, [prompt], Unmasking("margin"), seed=0)
-    found = [Pair(ids(CONTEXT), filled[-3:]), *pairs_of((CONTEXT, A), (CONTEXT, ""))]
-    assert [one.is_greedy for one in continuations(model, found, draws=2)] == [True, False, True]
+    found = [Pair(ids(CONTEXT), filled[len(CONTEXT) :][:3]), *pairs_of((CONTEXT, A), (CONTEXT, ""))]
+    for options in ({}, {"rows_per_batch": 1}):
+        assert [one.is_greedy for one in continuations(model, found, draws=2, **options)] == [True, False, True]
+    row = np.full(48 - len(end), ids("a")[0], np.int32)  # the longest that fits a row of 48
+    assert continuations(model, [Pair(row[:4], row[4:])], draws=1)[0].tokens == len(row) - 4
+    with pytest.raises(ConfigError, match="special tokens 1 too many"):
+        continuations(model, [Pair(row[:4], row[3:])], draws=1)
+
+
+def test_masked_diffusion_in_a_mixture_has_its_own_layout():
+    """MLM, the first of the denoisers that fill in masks, reads a text between [CLS] and [SEP]."""
+    rows = {"mlm": {"name": "mlm", "mode": "", "weight": 1.0, **MLM["bert"]}}
+    rows["diffusion"] = {"mode": "", "weight": 1.0, **VARIANTS["same"]}
+    model = language_model(mixture(rows), "encoder_only")
+    alone = LanguageModel(tiny_experiment(VARIANTS["same"], "encoder_only"), model.params, model.mesh)
+    row = np.full(48, ids("a")[0], np.int32)
+    pairs = [*pairs_of((CONTEXT, A)), Pair(row[:40], row[40:])]
+    for found, expected in zip(*(continuations(one, pairs, draws=3) for one in (model, alone)), strict=True):
+        assert found.is_greedy == expected.is_greedy
+        np.testing.assert_allclose(found.nats, expected.nats, rtol=1e-5)
 
 
 def test_the_pseudo_likelihood_hides_each_token_of_the_continuation():

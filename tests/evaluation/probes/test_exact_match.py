@@ -139,7 +139,7 @@ def test_masks_are_filled_in_until_one_is_wrong(order, passes, model_of, monkeyp
     wrong = next(iter(answer_of))
     calls = []
 
-    def probabilities(experiment, params, texts, *, batch_size):
+    def probabilities(experiment, params, texts, *, batch_size, prompting):
         calls.append([int((text == vocab.mask).sum()) for text in texts])
         for text in texts:
             assert text[-1] == vocab.eos
@@ -166,7 +166,7 @@ def test_a_model_of_blocks_reads_the_true_tokens_of_earlier_blocks(model_of, mon
     vocab, tokenizer = model.experiment.vocab, model.experiment.tokenizer
     answer_of = {prompt: answer for prompt, answer, _ in make_task(TASK).test()}
 
-    def probabilities(experiment, params, texts, *, batch_size):
+    def probabilities(experiment, params, texts, *, batch_size, prompting):
         for text in texts:
             prompt = next(prompt for prompt in answer_of if tokenizer.decode(text[:-1]).startswith(prompt))
             hidden, places = tokenizer.encode(prompt + answer_of[prompt]), np.flatnonzero(text == vocab.mask)
