@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from contract.errors import ConfigError
-from evaluation.scorer import LanguageModel, TextScores, find_denoiser, hide, score_texts
+from evaluation.scorer import LOGITS_PER_BATCH, LanguageModel, TextScores, find_denoiser, hide, score_texts
 from experiment.experiment import Experiment
 from generate.fill_masks import Order, first_block, first_masks, mask_probabilities
 from generate.prompts import denoisers_with_mode, first_denoiser
@@ -27,7 +27,6 @@ from objectives.prompting import FillMasks
 
 DRAWS = 128  # of the bound of masked diffusion, as many as in LLaDA's code
 _ROWS = 64  # that are filled in together, at most
-_PROBABILITIES = 1 << 27  # of these rows
 # data.source of corpora whose documents are all a prompt and its response, encoded apart.
 _SOURCES_OF_PAIRS = {"gym", "stdlib_functions"}
 
@@ -192,7 +191,7 @@ def are_filled_in(
     """
     mask, is_right, random = model.experiment.vocab.mask, np.ones(len(texts), bool), np.random.default_rng(0)
     most_masks = max(((text == mask).sum() for text in masked), default=0) or 1
-    most_rows = max(min(most_rows, _ROWS, _PROBABILITIES // (most_masks * model.experiment.model.vocab_size)), 1)
+    most_rows = max(min(most_rows, _ROWS, LOGITS_PER_BATCH // (most_masks * model.experiment.model.vocab_size)), 1)
     filled = [text.copy() for text in masked]
     while unfilled := [k for k, text in enumerate(filled) if is_right[k] and mask in text]:
         shown = [filled[k] for k in unfilled]

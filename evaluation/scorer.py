@@ -58,7 +58,7 @@ _TASKS: dict[Side, tuple[Task, ...]] = {
     "bound": ("fill_masks",),
 }
 _POSITIONS_PER_BATCH = 1 << 14
-_LOGITS_PER_BATCH = 1 << 27
+LOGITS_PER_BATCH = 1 << 27
 
 
 class Example(NamedTuple):
@@ -164,7 +164,7 @@ class LanguageModel:
         def rows_of(shape: _Shape) -> int:
             """The most rows of a batch."""
             rows = _POSITIONS_PER_BATCH // (shape.inputs + shape.targets)
-            rows = min(rows, _LOGITS_PER_BATCH // (shape.hidden * model.vocab_size), most or rows)
+            rows = min(rows, LOGITS_PER_BATCH // (shape.hidden * model.vocab_size), most or rows)
             return max(rows // parts, 1) * parts
 
         waiting: dict[_Shape, list[tuple[int, Example]]] = {}

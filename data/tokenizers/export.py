@@ -82,7 +82,8 @@ def _tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     if isinstance(tokenizer, HuggingFaceTokenizer):
         own = [dict(token) for token in tokenizer.json.get("added_tokens") or []]
         for token in own:
-            token["lstrip"] |= token["id"] == vocab.mask and tokenizer.takes_space_before(vocab.mask)
+            if token["id"] == vocab.mask:
+                token["lstrip"] = tokenizer.takes_space_before(vocab.mask)
         added = [*own, *_added(appended_names(vocab), tokenizer)]
         return {**tokenizer.json, "added_tokens": added, "truncation": None, "padding": None}
     library = _sentencepiece(tokenizer) if isinstance(tokenizer, SentencePieceTokenizer) else _bytes(vocab)

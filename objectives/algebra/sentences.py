@@ -21,7 +21,7 @@ def sentence_ends(tokens: np.ndarray, lengths: np.ndarray, vocab: Vocab, ends: S
       lengths: int [E].
       vocab: marks the tokens that end a sentence.
       ends: "stops": ".", "!" or "?" before whitespace, so not in "3.14" or "np.max". "newlines": a line break.
-        "stops_and_newlines": either. WordPiece's tokens do not say where white space is, so these are ends there.
+        "stops_and_newlines": either. WordPiece's tokens do not show white space, so there "3.14" is two sentences.
     """
     valid = valid_positions(lengths, tokens.shape[1])
     is_end = np.zeros(tokens.shape, bool)

@@ -14,6 +14,13 @@ from configs.studies.base import published
 from configs.studies.gym import star_graph
 from configs.studies.gym.common import gym_study
 
+NEXT_LATENT = published(
+    "Teoh et al. (2025), arXiv 2511.05963, G(5,5): NextLat finds nearly all paths, the next token fails",
+    measure="exact",
+    metric="exact match",
+    better_than=[("sft_next_latent", "sft")],
+)
+
 
 def get_study():
     """Returns the study."""
@@ -30,11 +37,6 @@ def get_study():
                 metric="exact match",
                 better_than=[("sft_top", "sft")],
             ),
-            published(
-                "Teoh et al. (2025), arXiv 2511.05963, G(5,5): NextLat finds nearly all paths, the next token fails",
-                measure="exact",
-                metric="exact match",
-                better_than=[("sft_next_latent", "sft")],
-            ),
+            NEXT_LATENT,
         ],
     )

@@ -8,9 +8,9 @@ predictions, sft_next_latent_kl the latter alone.
 G(2,3) with 10 names and fresh graphs, where the authors of NextLat have G(5,5), 20,000 updates and a larger model.
 """
 
-from configs.studies.base import published
 from configs.studies.gym import star_graph
 from configs.studies.gym.common import gym_study
+from configs.studies.gym.star_graph_heads import NEXT_LATENT
 
 
 def get_study():
@@ -21,12 +21,5 @@ def get_study():
         ("sft", "sft_next_latent", "sft_next_latent_kl"),
         tokens=4_000_000,
         overrides=star_graph.GRAPHS,
-        published=[
-            published(
-                "Teoh et al. (2025), arXiv 2511.05963, G(5,5): NextLat finds nearly all paths, the next token fails",
-                measure="exact",
-                metric="exact match",
-                better_than=[("sft_next_latent", "sft")],
-            )
-        ],
+        published=[NEXT_LATENT],
     )
