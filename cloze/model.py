@@ -180,7 +180,7 @@ class Model:
         mode: str | None = None,
         draws: int = likelihood.DRAWS,
     ) -> Likelihood | list[Likelihood]:
-        """Returns the log-likelihood of each continuation given its prompt, for models that continue texts.
+        """Returns the log-likelihood of each continuation given its prompt, in nats, for models that continue texts.
 
         Of masked diffusion it is an estimate of a lower bound.
 
@@ -189,8 +189,10 @@ class Model:
 
         Args:
           prompts, continuations: two texts, or two lists of the same length. Both together fit in a row.
-          mode: mode token, such as "[S]"; None: that of the first suitable denoiser.
+          mode: mode token, such as "[S]", of which the first suitable denoiser is taken; None: of any mode.
           draws: of masked diffusion: hidden parts of each continuation, of which the bound is estimated.
+
+        Raises ConfigError for a run that continues no text, pairs that do not fit in a row, and lists of two lengths.
         """
         pairs, is_one = self._pairs(likelihood.continuation_denoiser(self.experiment, mode), prompts, continuations)
         found = likelihood.continuations(self._language_model, pairs, mode=mode, draws=draws)
@@ -224,7 +226,9 @@ class Model:
     def generate(
         self, prompts: str | Sequence[str], *, batch_size: int = 16, **options: Any
     ) -> Generated | Filled | list[Any]:
-        """Continues prompts, fills in their sentinels (<extra_id_0>) or their [MASK]s, as train.generate does.
+        """Returns what train.generate writes: a continuation of each prompt, or the prompt with its holes filled in.
+
+        The holes are sentinels (<extra_id_0>) or [MASK]s.
 
         Args:
           prompts: texts.
@@ -234,7 +238,8 @@ class Model:
             seed, order, steps, block_length and remask.
 
         Returns for each prompt a Generated (prompt, answer, text, finished), with num_samples a list of these, or a
-        Filled (prompt, text, candidates) in place of each.
+        Filled (prompt, text, candidates) in place of each. Raises ConfigError for options and prompts that
+        train.generate refuses.
         """
         prompts, is_one = listed(prompts)
         _check_batch_size(batch_size)
@@ -311,7 +316,10 @@ class Model:
                 folder.write_config(experiment.config | {"corpus": corpus} | code)
 
     def metrics(self, split: str | None = None) -> list[dict[str, Any]]:
-        """Returns the lines of the run's metrics.jsonl. split: "train" or "eval"; None: all lines."""
+        """Returns the lines of the run's metrics.jsonl. split: "train" or "eval"; None: all lines.
+
+        Raises ConfigError for a model that is not that of a run.
+        """
         if self.workdir is None:
             raise ConfigError("this model is not that of a run, so it has no metrics: cloze.load a run")
         return Workdir(self.workdir).metrics(split)

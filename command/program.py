@@ -87,8 +87,6 @@ def _describe_end(error: BaseException, memory_remedy: str) -> tuple[str | None,
         return "stopped by SIGTERM", 128 + signal.SIGTERM
     if isinstance(error, ConfigError):
         return str(error), 128 + signal.SIGTERM if isinstance(error, Stopped) else 1
-    if isinstance(error, RuntimeError) and "can't start new thread" in text_of(error):
-        return "this machine cannot start another thread: raise its limits (ulimit -u, -d, -v), or free memory", 1
     if isinstance(error, OSError):
         message = describe_os_error(error)
         if message and error.filename is None:  # of a file that is open, which Python does not name

@@ -14,9 +14,9 @@ from configs.sizes import DIAL, use_dial
 def get_config() -> ConfigDict:
     """Returns the defaults: a `tiny` T5 v1.1 encoder-decoder on the standard library's source text."""
     config = OPTIONAL.copy_and_resolve_references()
-    config.seed = 0  # of the initial parameters, the order of the data and every random draw in training
-    # Of the computation: "float32", "bfloat16", "float16"; parameters are always float32. TPUs multiply float32 in
-    # bfloat16 by JAX's default.
+    config.seed = 0  # seeds the initial parameters, the order of the data and every random draw in training
+    # The dtype of the computation: "float32", "bfloat16", "float16"; parameters are always float32. TPUs multiply
+    # float32 in bfloat16 by JAX's default.
     config.precision = "float32"
 
     # The corpus: "stdlib" and "stdlib_functions" are the Python standard library's source text and its documented
@@ -58,7 +58,8 @@ def get_config() -> ConfigDict:
     #   packing           how the windows of a row share its positions
     #
     # documents: "join"   A window continues into the next document. It is one example (T5).
-    #            "pack"   The same windows, but each document's piece of a window is a separate example.
+    #            "pack"   The same windows, but each document's piece of a window is a separate example. This does not
+    #                     set `packing`.
     #            "split"  A window ends with its document, so a document's last window may be short. It is one example.
     #            "whole"  No document is cut. A row holds as many documents as fit, and each is an example.
     config.data.documents = "join"
@@ -76,7 +77,7 @@ def get_config() -> ConfigDict:
     # The split into training and held-out text. It depends on these fields and on each unit's contents alone, so runs
     # with any objective, seed and windows over a corpus hold out the same text (data/windows/split.py).
     config.data.heldout_fraction = 0.1  # expected share of the units that is held out; not read with heldout_path
-    config.data.split_seed = 0  # of the choice of the held-out units and windows; not of the run
+    config.data.split_seed = 0  # seeds the choice of the held-out units and windows, whatever `seed` is
     # The unit of the split: "file" (a row or record of parquet, array_record, tfds and hf), "document", "label"; or
     # "auto": "file", but "document" for jsonl and a single file.
     config.data.split_by = "auto"
@@ -113,8 +114,8 @@ def get_config() -> ConfigDict:
     config.model.use_bias = False  # in dense layers, LayerNorm and the "bert" prediction head
     config.model.tie_embeddings = False  # whether the output table is the input table
     config.model.scale_attention = False  # divide scores by sqrt(head_dim); T5 scales the initial query kernel instead
-    # Rows of the tables of tokens. 0: the number of ids, rounded up to a multiple of 128, so that mesh axes divide it.
-    # A model from a Hugging Face folder has the folder's number: further rows would change its losses.
+    # Rows of the embedding and the output table. 0: the number of ids, rounded up to a multiple of 128, so that mesh
+    # axes divide it. A model from a Hugging Face folder has the folder's number: further rows would change its losses.
     config.model.vocab_size = 0
     config.model.prediction_head = "linear"  # or "bert": dense, the activation of mlp, norm, then the output table
     # "t5"; "normal": N(0, initializer_range) for every matrix; "gpt2": the same, except for the output kernels of
@@ -142,11 +143,11 @@ def get_config() -> ConfigDict:
     # with a learning rate of its own: 2e-2 suits rms_scaled_adamw, whose steps are relative to the parameters; adamw
     # needs about 2e-3.
     config.optimizer.name = "rms_scaled_adamw"
-    # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt", "constant"; "rsqrt" (T5) has none. See
-    # experiment/schedules.py.
+    # After a linear warm-up from 0: "cosine", "linear", "wsd", "inverse_sqrt", "constant". "rsqrt" (T5X's rsqrt_decay)
+    # is inverse_sqrt with a constant rate in place of the warm-up. See experiment/schedules.py.
     config.optimizer.schedule = "cosine"
     config.optimizer.learning_rate = 2e-2  # at the end of the warm-up
-    config.optimizer.warmup_steps = 50  # updates of the warm-up; 0: no warm-up. rsqrt: of the constant rate
+    config.optimizer.warmup_steps = 50  # updates of the warm-up, or of rsqrt's constant rate; 0: none
     config.optimizer.final_learning_rate_fraction = 0.1  # cosine, linear, wsd: the last rate / learning_rate
     config.optimizer.decay_fraction = 0.2  # wsd: the last part of the steps of a cycle, in which the rate falls
     config.optimizer.b1 = 0.9  # decay rate of the first moment; not read by adafactor
@@ -248,7 +249,9 @@ OPTIONAL.model.target_positions = False
 OPTIONAL.model.global_every = 1  # every n-th layer attends to the whole text, the others locally
 # global_every above 1: whether the first of n layers is that one (ModernBERT). False: the last of n (Gemma 2 and 3).
 OPTIONAL.model.first_layer_global = True
-OPTIONAL.model.local_distance = 64  # global_every above 1: positions to each side that a local layer attends to
+# global_every above 1: positions to each side that a local layer attends to, its own not counted: Gemma's
+# sliding_window - 1, half of ModernBERT's local_attention.
+OPTIONAL.model.local_distance = 64
 OPTIONAL.model.local_rope_theta = 10000.0  # global_every above 1, positions="rope": rope_theta of the local layers
 OPTIONAL.model.partial_rotary_factor = 1.0  # positions="rope": the part of a head's features that rotate (Pythia: 0.25)
 # positions="rope": waves of rope_theta that are longer than rope_original_length become longer by this factor, as in

@@ -11,7 +11,7 @@ B rows; S encoder positions, T decoder positions. The names are seqio's, except 
 | decoder_bidirectional_mask | bool [B, T] | decoder-only | True: the position is in the prefix, which the whole segment attends to |
 | encoder_input_tokens, encoder_segment_ids, encoder_positions | int32 [B, S] | encoder-only, encoder-decoder | segments and positions as in the decoder |
 | encoder_target_tokens, encoder_loss_weights | int32 / float32 [B, S] | encoder-only | weights mark the *selected* positions, including random and kept tokens |
-| example_source | int32 [B, T] or [B, S] | all | at each position the index of the denoiser that made the example; in held-out batches, the number of the example in the batch |
+| example_source | int32 [B, T] or [B, S] | all | the group whose sums the position is part of: in training the index of the denoiser that made the example; in held-out batches the number of the example in the batch, so that each example has a loss of its own |
 
 Optional fields, which only some objectives make:
 
@@ -21,9 +21,9 @@ Optional fields, which only some objectives make:
 | encoder_token_types | int32 [B, S] | encoder-only | 0 in sentence A, 1 in sentence B |
 | encoder_attention_order, decoder_attention_order | int32 [B, S] or [B, T] | encoder-only, decoder-only | see below; without this field, a segment's tokens attend to each other, in a decoder as decoder_bidirectional_mask says |
 | decoder_target_positions | int32 [B, T] | decoder-only | the place of each target in its text; see below; without this field, decoder_positions |
-| decoder_future_share | float32 [B] | decoder-only | the share of the edges from a position to a later one of the prefix that are open; without this field, all |
-| decoder_future_key | int32 [B] | decoder-only | the key of the random numbers that choose these edges, the same in all rows of a batch |
-| further_loss_weight | float32 [B] | all | in a batch of training, the weight of what the objective's learner adds to its loss, where a schedule changes it; without this field, that of the objective |
+| decoder_annealing_share | float32 [B] | decoder-only | attention mask annealing (DiffuLLaMA): the share of the pairs of a query and a later key, both in the prefix, that are unmasked; without this field, all |
+| decoder_annealing_key | int32 [B] | decoder-only | the key of the random numbers that choose these pairs, the same in all rows of a batch |
+| auxiliary_loss_weight | float32 [B] | all | in a batch of training, the weight of the learner's auxiliary loss, where a schedule changes it; without this field, that of the objective |
 | sentence_labels | int32 [B] | all | the class of the row's text or pair of sentences; -1 without one |
 
 An attention order removes keys from those that a token attends to. A token of order q >= 0 keeps the tokens of its segment
@@ -77,27 +77,27 @@ FIELDS: dict[str, Dtypes] = {
 OPTIONAL_FIELDS: dict[str, Dtypes] = {
     "encoder_decoder": {
         "decoder_loss_denominators": np.float32,
-        "further_loss_weight": np.float32,
+        "auxiliary_loss_weight": np.float32,
         "sentence_labels": np.int32,
     },
     "decoder_only": {
         "decoder_loss_denominators": np.float32,
-        "decoder_future_share": np.float32,
-        "decoder_future_key": np.int32,
+        "decoder_annealing_share": np.float32,
+        "decoder_annealing_key": np.int32,
         "decoder_attention_order": np.int32,
         "decoder_target_positions": np.int32,
-        "further_loss_weight": np.float32,
+        "auxiliary_loss_weight": np.float32,
         "sentence_labels": np.int32,
     },
     "encoder_only": {
         "encoder_loss_denominators": np.float32,
         "encoder_token_types": np.int32,
         "encoder_attention_order": np.int32,
-        "further_loss_weight": np.float32,
+        "auxiliary_loss_weight": np.float32,
         "sentence_labels": np.int32,
     },
 }
-_OF_ROWS = ("decoder_future_share", "decoder_future_key", "further_loss_weight", "sentence_labels")
+_OF_ROWS = ("decoder_annealing_share", "decoder_annealing_key", "auxiliary_loss_weight", "sentence_labels")
 
 
 def check_batch(batch: Batch, architecture: str, mask: int = -1) -> None:

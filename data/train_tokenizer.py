@@ -58,7 +58,7 @@ flags.DEFINE_integer("max_bytes", 50_000_000, "Bytes of text to train on, in ran
 flags.DEFINE_list(
     "special_tokens", [], "More special tokens, such as [CLS],[SEP],[MASK], which wordpiece always has.", _FLAGS
 )
-flags.DEFINE_integer("seed", 0, "Of the choice of the documents.", flag_values=_FLAGS)
+flags.DEFINE_integer("seed", 0, "Seeds the choice of the documents.", flag_values=_FLAGS)
 flags.DEFINE_float("heldout_fraction", 0.1, "As in config.data of the runs.", flag_values=_FLAGS)
 flags.DEFINE_integer("split_seed", 0, "As in config.data of the runs.", flag_values=_FLAGS)
 flags.DEFINE_enum("split_by", "auto", typing.get_args(SplitBy), "As in config.data of the runs.", _FLAGS)

@@ -5,9 +5,10 @@
   majority class: the class of most training texts, for every held-out text.
   class frequencies: a class drawn for each text with the shares of the classes among the training texts.
 
-Held-out text is never counted. The loss of objectives that predict hidden tokens in place has the floor of the unigram
-model: a trigram model reads from left to right, and cannot restore a text as they do. Other objectives than these, CLM
-and multi-token prediction have no floor of their own loss, because their targets have tokens that no text has.
+Held-out text is never counted. Objectives that report bits_per_byte (CLM and those that add to its loss, masked and
+block diffusion) have both floors of the text. The loss of others that predict hidden tokens in place has the floor of
+the unigram model: a trigram model reads from left to right, and cannot restore a text as they do. Classification has
+the floors of its classes. The rest have none, because their targets have tokens that no text has.
 """
 
 from collections.abc import Sequence

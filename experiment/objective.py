@@ -156,9 +156,9 @@ def _check_changed(cls: type[Objective], changed: Collection[str], field: str, k
 def _number_fields(cls: type[Objective]) -> list[str]:
     """The fields that a schedule can change: floats that examples depend on.
 
-    Of the fields of the learner, constants of the compiled step, the `scheduled_weight` alone is in the batch.
+    Of the fields of the learner, constants of the compiled step, the `auxiliary_weight_field` alone is in the batch.
     """
-    hints, constants = typing.get_type_hints(cls), {*_learner_fields(cls)} - {cls.scheduled_weight}
+    hints, constants = typing.get_type_hints(cls), {*_learner_fields(cls)} - {cls.auxiliary_weight_field}
     names = [declared.name for declared in dataclasses.fields(cls)]
     return [name for name in names if hints[name] is float and name not in constants]
 
@@ -256,9 +256,9 @@ def _read_by_learner(row: TableRow) -> dict[str, Any]:
     objective, schedule = row.objective, row.schedule
     read = {"learner": objective.learner}
     read |= {name: getattr(objective, name) for name in _learner_fields(type(objective))}
-    if schedule and objective.scheduled_weight in schedule.fields:
+    if schedule and objective.auxiliary_weight_field in schedule.fields:
         steps = getattr(schedule, "begins", (schedule.begin_step, schedule.end_step))
-        read["schedule"] = steps, [getattr(end, objective.scheduled_weight) for end in schedule.ends]
+        read["schedule"] = steps, [getattr(end, objective.auxiliary_weight_field) for end in schedule.ends]
     return read
 
 

@@ -16,9 +16,8 @@ import importlib.util
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 from contract.errors import ConfigError
 
@@ -173,7 +172,7 @@ def read_bytes(path: PathLike) -> bytes:
     """Returns the contents of a file. Raises FileNotFoundError if it does not exist."""
     if in_bucket(path):
         return _call("cat_file", path)
-    with open_binary(path) as file:
+    with open(path, "rb") as file:
         return file.read()
 
 
@@ -187,20 +186,6 @@ def read_ranges(address: PathLike, begins: Sequence[int], ends: Sequence[int]) -
         if any(len(part) != end - begin for part, begin, end in zip(parts, begins, ends, strict=True)):
             raise OSError("fewer bytes came than were requested")
         return parts
-
-
-def open_binary(path: PathLike) -> BinaryIO:
-    """Returns a file of this machine, opened for reading. A FIFO to which no process writes reads as empty.
-
-    Raises OSError as `open` does, and for a device, which may have no end.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without O_NONBLOCK a FIFO has to wait
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not os.isatty(descriptor)):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "this is a device: name a file", os.fspath(path))
-    os.set_blocking(descriptor, True)
-    return open(path, "rb", opener=lambda *_: descriptor)  # errors, such as that of a folder, name the path
 
 
 def read_text(path: PathLike, *, errors: str = "strict") -> str:

@@ -59,12 +59,16 @@ _OPTIONS = {
     "seed": "Seed of the draws.",
     "steps": "Steps in which a block of masks is filled in; 0: one mask in each.",
     "block_length": "Masks of a block; blocks are filled in from left to right. 0: all masks are one block.",
-    "remask": "Probability that a mask which was filled in is hidden again before the next step.",
+    "remask": "Probability that a mask which was filled in is hidden again before the next step (ReMDM).",
 }
 _DEFINE = {"mode": flags.DEFINE_string} | dict.fromkeys(("temperature", "top_p", "remask"), flags.DEFINE_float)
 for _name, _text in _OPTIONS.items():
     _DEFINE.get(_name, flags.DEFINE_integer)(_name, getattr(Options, _name), _text, flag_values=_FLAGS)
-_ORDER = "Which masks are filled in first. Default: margin; once for teacherless."
+_ORDER = (
+    "Which masks are filled in first: those whose two likeliest tokens differ most in probability (margin; Dream's "
+    "topk_margin), with the likeliest token (probability; LLaDA's low_confidence, Dream's maskgit_plus), with the "
+    "least entropy, the leftmost, random ones, or all at once. Default: margin; once for teacherless."
+)
 flags.DEFINE_enum("order", Options.order, get_args(Order), _ORDER, _FLAGS)
 
 

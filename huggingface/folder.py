@@ -167,8 +167,6 @@ def _opened(path: Path, where: str) -> Iterator[Any]:
     except ImportError:
         raise _no_safetensors_library() from None
     try:
-        if path.exists() and not path.is_file():  # opening a FIFO would wait for a process that writes to it
-            raise OSError("not a file")
         with safe_open(path, framework="numpy") as file:
             yield file
     except ConfigError:

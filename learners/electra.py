@@ -115,7 +115,7 @@ class ElectraLearner(Learner):
             self.dropout_key(discriminator_key, train),
         )
         loss = self.objective.generator_weight * mean(tokens.minimized_sum, weights["generator"])
-        loss += self.further_weight(batch) * mean(detection.loss_sum, weights["discriminator"])
+        loss += self.auxiliary_weight(batch) * mean(detection.loss_sum, weights["discriminator"])
         return loss, tokens.reported() | {"ratios": _ratios(detection)}
 
     def _generate(self, params: Params, batch: Batch, dropout_key: Array | None) -> tuple[Array, ScoredTokens, Array]:

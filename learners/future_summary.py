@@ -27,7 +27,7 @@ from objectives.losses.future_tokens import (
 class FutureSummaryLearner(CausalLearner):
     """See Learner. The reported loss and accuracy are of the next token, over all scored tokens, as in CLM and SFT.
 
-    Ratio: loss/order or loss/bag, the loss of the head, over the scored positions that have such a future in
+    Ratio: order_loss or bag_loss, the loss of the head, over the scored positions that have such a future in
     their segment.
 
     Parameters: `transformer`, and `summary_head`, a linear map of its last states to the vocabulary.
@@ -62,8 +62,8 @@ class FutureSummaryLearner(CausalLearner):
         kernel_DxV = params["summary_head"]["logits_dense"]["kernel"]
         summary_sum = (self._summary_losses(kernel_DxV, hidden_BxLxD, ahead) * weights_BxL).sum()
         loss = mean(tokens.minimized_sum, weights["tokens"])
-        loss += self.further_weight(batch) * mean(summary_sum, weights["summary"])
-        ratios = {f"loss/{self.objective.summary}": (summary_sum, weights_BxL.sum())}
+        loss += self.auxiliary_weight(batch) * mean(summary_sum, weights["summary"])
+        ratios = {f"{self.objective.summary}_loss": (summary_sum, weights_BxL.sum())}
         return loss, tokens.reported() | {"ratios": ratios | tokens.ratios}
 
     def _ahead(self, batch: Batch) -> Ahead:

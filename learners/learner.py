@@ -180,10 +180,10 @@ class Learner(abc.ABC):
         """Returns the Transformer with the parameters `params["transformer"]`."""
         return bind(self.model, params["transformer"])
 
-    def further_weight(self, batch: Batch) -> Array | float:
-        """Returns the weight of what is added to the loss, `scheduled_weight` of the objective, in the batch's step."""
-        weight = getattr(self.objective, self.objective.scheduled_weight)
-        return batch["further_loss_weight"][0] if "further_loss_weight" in batch else weight
+    def auxiliary_weight(self, batch: Batch) -> Array | float:
+        """Returns the weight of the auxiliary loss in the batch's step: the objective's `auxiliary_weight_field`."""
+        weight = getattr(self.objective, self.objective.auxiliary_weight_field)
+        return batch["auxiliary_loss_weight"][0] if "auxiliary_loss_weight" in batch else weight
 
     def dropout_key(self, key: Array, train: bool) -> Array | None:
         """Returns `key`, or None, which disables dropout: in evaluation and in models without dropout."""
@@ -243,7 +243,7 @@ class Learner(abc.ABC):
         teacher, distillation = self.setup.teacher, self.setup.distillation
         assert teacher is not None, "params has a teacher"
         # Only the student's attention is annealed: the teacher reads as it was trained to.
-        open_batch = {name: field for name, field in batch.items() if not name.startswith("decoder_future_")}
+        open_batch = {name: field for name, field in batch.items() if not name.startswith("decoder_annealing_")}
         teacher_BxLxD = bind(teacher, params["teacher"]).hidden(open_batch)
         scored, [hidden_BxLxD, teacher_BxLxD] = self._scored(batch, hidden_BxLxD, teacher_BxLxD)
         logits_of, parameters = logits_function(self.model, params["transformer"])

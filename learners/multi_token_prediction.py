@@ -86,7 +86,7 @@ class MultiTokenPredictionLearner(CausalLearner):
         # next token's denominator, is right for all heads.
         total_N = jnp.maximum(jnp.stack([weights[f"future_{i}"] for i in range(1, N + 1)]), 1.0)
         weight_N = jnp.asarray(self.objective.loss_weights)
-        weight_N = weight_N.at[1:].multiply(self.further_weight(batch) / self.objective.loss_weight)
+        weight_N = weight_N.at[1:].multiply(self.auxiliary_weight(batch) / self.objective.loss_weight)
         factor_N = weight_N * total_N[0] / total_N
         num_groups = self.setup.num_groups
         group_ids_NxBxT = jnp.arange(N)[:, None, None] * num_groups + batch["example_source"]

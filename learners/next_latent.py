@@ -40,8 +40,8 @@ class LatentDynamics(nnx.Module):
 class NextLatentLearner(CausalLearner):
     """See Learner. The reported loss and accuracy are of the next token, over all scored tokens, as in CLM and SFT.
 
-    Ratios: loss/latent, the smooth L1 loss of the predicted states, over all positions whose segment has a state so far
-    ahead, and loss/kl, the divergence in nats, over those whose true state predicts a scored token; both the mean over
+    Ratios: latent_loss, the smooth L1 loss of the predicted states, over all positions whose segment has a state so far
+    ahead, and kl_loss, the divergence in nats, over those whose true state predicts a scored token; both the mean over
     the steps.
 
     Parameters: `transformer`, and `latent_dynamics`, the MLP.
@@ -71,7 +71,7 @@ class NextLatentLearner(CausalLearner):
 
     @property
     def _terms(self) -> dict[str, float]:
-        """The weight of each further loss that is computed."""
+        """The weight of each auxiliary loss that is computed."""
         weights = {"latent": self.objective.latent_weight, "kl": self.objective.kl_weight}
         return {name: weight for name, weight in weights.items() if weight}
 
@@ -89,14 +89,14 @@ class NextLatentLearner(CausalLearner):
         tokens, steps = self.token_loss(params, hidden_BxLxD, batch), range(1, self.objective.horizon + 1)
         loss, ratios = mean(tokens.minimized_sum, weights["tokens"]), {}
         if self._terms:
-            for name, (sum_N, weight_N) in self._further(params, hidden_BxLxD, batch).items():
+            for name, (sum_N, weight_N) in self._auxiliary(params, hidden_BxLxD, batch).items():
                 total_N = jnp.stack([weights[f"{name}_{step}"] for step in steps])
                 loss += self._terms[name] * mean(sum_N, total_N).mean()
-                ratios[f"loss/{name}"] = sum_N, weight_N
+                ratios[f"{name}_loss"] = sum_N, weight_N
         return loss, tokens.reported() | {"ratios": ratios | tokens.ratios}
 
-    def _further(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> dict[str, tuple[Array, Array]]:
-        """Returns, for each further loss, its sum and weight at each step, float32 [horizon]."""
+    def _auxiliary(self, params: Params, hidden_BxLxD: Array, batch: Batch) -> dict[str, tuple[Array, Array]]:
+        """Returns, for each auxiliary loss, its sum and weight at each step, float32 [horizon]."""
         transformer = self.bind_transformer(params)
         dynamics = bind_module(LatentDynamics, self.model, params=params["latent_dynamics"])
         constant = bind(self.model, jax.lax.stop_gradient(params["transformer"]))

@@ -191,8 +191,8 @@ class Transformer(nnx.Module):
 def _open_prefix(batch: Batch) -> Array:
     """Returns the prefixes of a batch, bool [B, L], or [B, L, L] where only some of their edges are open."""
     prefix = batch["decoder_bidirectional_mask"]
-    if "decoder_future_share" in batch:  # one matrix for all rows and layers
-        key, share = jax.random.key(batch["decoder_future_key"][0]), batch["decoder_future_share"][0]
+    if "decoder_annealing_share" in batch:  # one matrix for all rows and layers
+        key, share = jax.random.key(batch["decoder_annealing_key"][0]), batch["decoder_annealing_share"][0]
         prefix = prefix[:, None] & (jax.random.uniform(key, (prefix.shape[1],) * 2) < share)
     return prefix
 

@@ -38,7 +38,7 @@ class ELECTRA(MLM):
     embedding_sharing: Literal["shared", "gdes", "none"]
 
     architectures: ClassVar = frozenset({"encoder_only"})
-    scheduled_weight: ClassVar = "discriminator_weight"
+    auxiliary_weight_field: ClassVar = "discriminator_weight"
     learner: ClassVar = "electra"
     device_note: ClassVar = (
         "these are the generator's inputs; the discriminator reads the original text with the generator's samples at "

@@ -31,7 +31,7 @@ class SummaryFields(Objective):
     loss_weight: Annotated[float, "(0, inf)"]
 
     architectures: ClassVar = frozenset({"decoder_only"})
-    scheduled_weight: ClassVar = "loss_weight"
+    auxiliary_weight_field: ClassVar = "loss_weight"
     learner: ClassVar = "future_summary"
     device_note: ClassVar = "a further head predicts a summary of the tokens ahead, up to the end of the example"
 

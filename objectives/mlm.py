@@ -150,15 +150,15 @@ class MLM(Objective):
         return replaced(keys, self.select(text, keys, vocab, whole), self.mask_token_rate, self.random_token_rate)
 
 
-def check_shown_rates(field: str, mask_rate: float, random_rate: float) -> None:
+def check_shown_rates(field: str, mask_token_rate: float, random_token_rate: float) -> None:
     """Raises ConfigError if the probabilities of a mask and of a random token add up to more than 1.
 
     field: the config field of the objective, for messages.
     """
-    if mask_rate + random_rate > 1:
+    if mask_token_rate + random_token_rate > 1:
         raise ConfigError(
-            f"{field}.mask_token_rate={mask_rate} and {field}.random_token_rate={random_rate} add up to more than 1; "
-            "the rest of the selected tokens is kept, so lower one"
+            f"{field}.mask_token_rate={mask_token_rate} and {field}.random_token_rate={random_token_rate} add up to "
+            "more than 1; the rest of the selected tokens is kept, so lower one"
         )
 
 
@@ -181,7 +181,12 @@ def maskable(text: Sequences, vocab: Vocab) -> np.ndarray:
 
 
 def mask_selected(
-    keys: np.ndarray, tokens: np.ndarray, selected: np.ndarray, vocab: Vocab, mask_rate: float, random_rate: float
+    keys: np.ndarray,
+    tokens: np.ndarray,
+    selected: np.ndarray,
+    vocab: Vocab,
+    mask_token_rate: float,
+    random_token_rate: float,
 ) -> np.ndarray:
     """int32 [E, W]: `tokens` with each selected token independently masked, replaced by a random token, or kept.
 
@@ -190,20 +195,20 @@ def mask_selected(
       tokens: int32 [E, W].
       selected: bool [E, W].
       vocab: supplies [MASK] and the ordinary tokens.
-      mask_rate: probability of [MASK].
-      random_rate: probability of a random ordinary token.
+      mask_token_rate: probability of [MASK].
+      random_token_rate: probability of a random ordinary token.
     """
-    if mask_rate == 1.0:  # whatever is drawn
+    if mask_token_rate == 1.0:  # whatever is drawn
         return np.where(selected, np.int32(vocab.mask), tokens)
     rows, columns = np.divmod(np.flatnonzero(selected), tokens.shape[1])
     draws = rng.as_uniform(rng.bits_at(rng.fold_in(keys, 1)[rows], columns))
     randoms = random_tokens(rng.bits_at(rng.fold_in(keys, 2)[rows], columns), vocab)
-    not_masked = np.where(draws < mask_rate + random_rate, randoms, tokens[rows, columns])
+    not_masked = np.where(draws < mask_token_rate + random_token_rate, randoms, tokens[rows, columns])
     inputs = tokens.copy()
-    inputs[rows, columns] = np.where(draws < mask_rate, vocab.mask, not_masked)
+    inputs[rows, columns] = np.where(draws < mask_token_rate, vocab.mask, not_masked)
     return inputs
 
 
-def replaced(keys: np.ndarray, selected: np.ndarray, mask_rate: float, random_rate: float) -> np.ndarray:
+def replaced(keys: np.ndarray, selected: np.ndarray, mask_token_rate: float, random_token_rate: float) -> np.ndarray:
     """bool [E, W]: the selected tokens that `mask_selected` masks or replaces, for the same keys."""
-    return selected & (rng.uniform(rng.fold_in(keys, 1), selected.shape[1]) < mask_rate + random_rate)
+    return selected & (rng.uniform(rng.fold_in(keys, 1), selected.shape[1]) < mask_token_rate + random_token_rate)

@@ -29,7 +29,7 @@ class FutureTokenFields(Objective):
     loss_weight: Annotated[float, "(0, inf)"]
 
     architectures: ClassVar = frozenset({"decoder_only"})
-    scheduled_weight: ClassVar = "loss_weight"
+    auxiliary_weight_field: ClassVar = "loss_weight"
     learner: ClassVar = "multi_token_prediction"
     device_note: ClassVar = "further heads predict the tokens after each target, up to the end of the example"
 

@@ -127,8 +127,8 @@ class Objective(abc.ABC):
     # Where every raw token is scored once: the name of the metric "bits of loss per byte of raw text". It names the
     # scored tokens, so objectives that score other tokens than each other have different names. "" for no such metric.
     byte_metric: ClassVar[str] = ""
-    # The number field that weighs what the learner adds to its loss, which a schedule can change; "" without one.
-    scheduled_weight: ClassVar[str] = ""
+    # The number field that is the weight of the learner's auxiliary loss, which a schedule can change; "" without one.
+    auxiliary_weight_field: ClassVar[str] = ""
     learner: ClassVar[str] = "token_prediction"  # key of learners.LEARNERS: what is trained on the batch
     device_note: ClassVar[str] = ""  # for train.show: what the training step adds to the examples
 

@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import shutil
 import tempfile
-import threading
 
 # One thread for NumPy, SciPy and PyTorch: the arrays of tests are tiny, and the threads of two workers would wait for
 # each other on two cores.
@@ -149,14 +148,3 @@ def trained_run(corpus, tmp_path_factory):
         return workdir
 
     return trained_run
-
-
-@pytest.fixture
-def fifo(tmp_path):
-    """A FIFO to which no process writes. A test whose reader waits for one fails after five seconds."""
-    os.mkfifo(path := tmp_path / "fifo")
-    closing = threading.Timer(5, lambda: open(path, "wb").close())
-    closing.start()
-    yield path
-    assert closing.is_alive(), "it waited for a process that writes"
-    closing.cancel()

@@ -161,12 +161,6 @@ def test_batches_of_a_toy_config_pass_the_test_of_every_config(toy, name, archit
     test_table.test_batches_are_valid_and_score_no_more_positions_than_their_bound(name, architecture)
 
 
-@pytest.mark.slow
-def test_the_toy_in_place_can_be_trained(toy):
-    """The slow test below trains both."""
-    test_table.test_steps_on_one_batch_lower_its_loss_and_change_every_parameter("every_nth_in_place", "encoder_only")
-
-
 @pytest.mark.parametrize("most", [13, 40])
 def test_an_encoder_that_computes_more_logits_than_its_objective_allows_fails(toy, monkeypatch, most):
     """So the test of batches can fail for objectives that it does not list."""

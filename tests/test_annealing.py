@@ -1,14 +1,11 @@
 """data.attention_annealing_steps: a causal decoder comes to be read in both directions, edge by edge."""
 
 import functools
-import io
-import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rich.console import Console
 
 from contract.batch import check_batch
 from contract.errors import ConfigError
@@ -18,8 +15,6 @@ from models.transformer import apply, bind
 from run.compiled_run import make_run
 from tests.models import tiny
 from tests.small_fields import small_config
-from tests.train.small_runs import array_checksums
-from train.loop import train_and_evaluate
 
 STEPS = 8
 
@@ -75,7 +70,7 @@ def test_the_first_step_has_the_causal_decoders_logits_bit_for_bit_and_the_last_
     assert model.has_prefix and not causal.has_prefix
     params, annealed = tiny.params(causal), jax.jit(lambda params, batch: apply(model, params, batch))
     first, last = run.train_dataset[0], run.train_dataset[STEPS]
-    plain = {name: array for name, array in last.items() if not name.startswith("decoder_future")}
+    plain = {name: array for name, array in last.items() if not name.startswith("decoder_annealing")}
     np.testing.assert_array_equal(annealed(params, first), jax.jit(lambda p, b: apply(causal, p, b))(params, first))
     np.testing.assert_array_equal(annealed(params, last), annealed(params, plain))
 
@@ -84,34 +79,18 @@ def test_a_run_that_resumes_and_one_of_several_processes_open_the_same_edges(run
     fields_of = [run.train_dataset[step] for step in range(6)]
     resumed = next(run.train_batches(4))
     process = run.experiment.batches(run.corpora.train_documents, local_rows=[1, 6])[4]
-    for name in ("decoder_future_key", "decoder_future_share"):
+    for name in ("decoder_annealing_key", "decoder_annealing_share"):
         values = np.stack([batch[name] for batch in fields_of])
         assert (values == values[:, :1]).all() and len(set(values[:, 0])) == 6
         np.testing.assert_array_equal(resumed[name], values[4])
         np.testing.assert_array_equal(process[name], values[4, [1, 6]])
     other = make_experiment(run.experiment.config | {"seed": 1}).batches(run.corpora.train_documents)[4]
-    assert (other["decoder_future_key"] != fields_of[4]["decoder_future_key"]).all()
-
-
-@pytest.mark.slow
-def test_a_run_that_stops_while_attention_opens_continues_as_one_that_did_not(corpus, tmp_path):
-    experiment = make_experiment(fields(corpus, train__steps=4, train__checkpoint_every=2, train__eval_every=4))
-    train_and_evaluate(experiment, str(tmp_path / "whole"), console=Console(file=io.StringIO()))
-    shutil.copytree(tmp_path / "whole", tmp_path / "stopped")
-    expected = array_checksums(tmp_path / "whole", 4)
-    shutil.rmtree(tmp_path / "stopped" / "checkpoints" / "4")
-    train_and_evaluate(experiment, str(tmp_path / "stopped"), console=Console(file=io.StringIO()))
-    assert array_checksums(tmp_path / "stopped", 4) == expected
-    at_once = make_experiment(
-        experiment.config | {"data": experiment.config["data"] | {"attention_annealing_steps": 0}}
-    )
-    train_and_evaluate(at_once, str(tmp_path / "at_once"), console=Console(file=io.StringIO()))
-    assert array_checksums(tmp_path / "at_once", 4) != expected
+    assert (other["decoder_annealing_key"] != fields_of[4]["decoder_annealing_key"]).all()
 
 
 def test_evaluations_read_in_both_directions(run):
     batch = run.heldout.batches[0]
-    assert not any(name.startswith("decoder_future") for name in batch)
+    assert not any(name.startswith("decoder_annealing") for name in batch)
 
 
 def test_causal_rows_of_a_mixture_stay_causal(corpus):

@@ -241,8 +241,7 @@ def _flock(path: str, contents: bytes) -> Iterator[None]:
     The file stays: a process that waits for the lock of a deleted file would get one that nobody else sees.
     """
     end = time.monotonic() + _DYING_SECONDS
-    # Without O_NONBLOCK the name of a FIFO would wait for a reader.
-    with open(path, "ab", buffering=0, opener=lambda *file: os.open(file[0], file[1] | os.O_NONBLOCK, 0o666)) as file:
+    with open(path, "ab", buffering=0) as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -24,7 +24,6 @@ from files.paths import (
     copy_file,
     find_objects,
     in_bucket,
-    open_binary,
     real_path,
     reason,
     version_of,
@@ -246,7 +245,7 @@ def open_contents(file: File) -> contextlib.AbstractContextManager[BinaryIO]:
     Raises OSError, also while the contents are read: for damaged and for incomplete data.
     """
     codec = _CODECS.get(os.path.splitext(file.name)[1])
-    return open_binary(file.path) if codec is None else _decompressed(file.path, codec)
+    return open(file.path, "rb") if codec is None else _decompressed(file.path, codec)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ from data.sources.records import InvalidRecord, numbered_lines, read_object, str
 from evaluation.probes.probe import Probe, interval_fields, mean_fields, unit_spans
 from evaluation.scorer import LanguageModel, Side, score_texts
 from experiment.experiment import Experiment
-from files.paths import open_binary
 from objectives import Denoiser
 
 Score = Literal["log_likelihood", "pseudo_log_likelihood"]
@@ -144,7 +143,7 @@ def read_lines(path: str, make: Callable[[Any], Line], kind: str, keys: str, *, 
     """
     found = []
     try:
-        with open_binary(os.path.expanduser(path)) as file:
+        with open(os.path.expanduser(path), "rb") as file:
             for number, line in numbered_lines(file):
                 try:
                     found.append(make(read_object(line)))

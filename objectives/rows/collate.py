@@ -66,15 +66,16 @@ class Collator:
         """
         fields = _future_edges(steps, num_rows, self.annealing_steps, self.seed) if self.annealing_steps else {}
         schedules = [denoiser.schedule for denoiser in self.denoisers if denoiser.schedule]
-        schedule = next((one for one in schedules if one.final.scheduled_weight in one.fields), None)
+        schedule = next((one for one in schedules if one.final.auxiliary_weight_field in one.fields), None)
         if schedule is None:
             return fields
         of_rows = np.full(num_rows, schedule.end_step) if steps is None else steps
         distinct, place = np.unique(of_rows, return_inverse=True)
         weights = np.array(
-            [getattr(schedule.at(step), schedule.final.scheduled_weight) for step in distinct.tolist()], np.float32
+            [getattr(schedule.at(step), schedule.final.auxiliary_weight_field) for step in distinct.tolist()],
+            np.float32,
         )
-        return fields | {"further_loss_weight": weights[place]}
+        return fields | {"auxiliary_loss_weight": weights[place]}
 
     def place(self, examples: Examples, windows: Windows, num_rows: int) -> Batch:
         """Returns a batch of `num_rows` rows with the examples of `windows`, which are in the windows' order."""
@@ -177,8 +178,8 @@ def _future_edges(steps: np.ndarray | None, num_rows: int, annealing_steps: int,
     steps = np.zeros(num_rows, np.int64) if steps is None else steps
     keys = rng.mix64(np.uint64(rng.seed_bits(seed, "future edges")) + rng.GOLDEN * steps.astype(np.uint64))
     return {
-        "decoder_future_share": np.minimum(steps / annealing_steps, 1).astype(np.float32),
-        "decoder_future_key": (keys >> np.uint64(33)).astype(np.int32),
+        "decoder_annealing_share": np.minimum(steps / annealing_steps, 1).astype(np.float32),
+        "decoder_annealing_key": (keys >> np.uint64(33)).astype(np.int32),
     }
 
 

@@ -66,11 +66,6 @@ def test_an_error_that_is_no_exception_is_one_line(capsys):
     )
 
 
-def test_a_thread_that_cannot_start_is_one_line_with_what_to_do(capsys):
-    status, lines = end_of(raising(RuntimeError("can't start new thread")), capsys)
-    assert status == 1 and lines[0].startswith("error: this machine cannot start another thread: raise its limits")
-
-
 def test_a_command_that_a_signal_stopped_has_the_status_of_sigterm(capsys):
     assert end_of(raising(Stopped("run it again")), capsys) == (128 + signal.SIGTERM, ["error: run it again"])
 

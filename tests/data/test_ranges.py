@@ -18,13 +18,9 @@ from data.store.store import TokenStore
 from data.windows.batches import loader
 from data.windows.corpus_statistics import trigram_loss
 from data.windows.documents import MixedDocuments
-from experiment.experiment import make_experiment
 from files.atomic import write_bytes
 from files.paths import EXTRAS, exists, list_names, read_bytes, read_ranges, remove, remove_folder, write_object
 from tests.data.corpus import all_documents, batches_of, corpus_config, opened, store_of, write_texts
-from tests.small_fields import small_config
-from train.loop import train_and_evaluate
-from workdir.workdir import Workdir
 
 TEXTS = [f"{'word ' * (7 * n % 40)}end of {n}" for n in range(30)]
 
@@ -292,28 +288,6 @@ def test_fewer_bytes_than_requested_are_an_error(store, monkeypatch):
     monkeypatch.setattr(MemoryBucket, "cat_file", lambda self, path, start=None, end=None: b"x")
     with pytest.raises(OSError, match="fewer bytes came than were requested"):
         store.tokens[5:9]
-
-
-@pytest.mark.slow
-def test_a_run_and_its_continuation_are_those_of_a_local_copy(bucket, corpus, tmp_path, monkeypatch, capsys):
-    def train(workdir, cache_dir, **fields):
-        data = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": cache_dir}
-        data |= {"train__steps": 4, "train__checkpoint_every": 2, "train__trackers": (), "train__eval_every": 2}
-        train_and_evaluate(make_experiment(small_config("clm", "decoder_only", **(data | fields))), workdir)
-        names = ("step", "split", "loss", "bits_per_byte", "grad_norm", "heldout_digest")
-        return [[line.get(name) for name in names] for line in Workdir(workdir).metrics()]
-
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    copied = train(str(tmp_path / "a"), f"{bucket}/cache")
-    lines = [line for line in capsys.readouterr().out.splitlines() if " trigram " in line]
-    shutil.rmtree(tmp_path / "home")
-    by_range = str(tmp_path / "b")
-    assert train(by_range, f"{bucket}/cache", data__read_by_range=True) == copied
-    assert [line for line in capsys.readouterr().out.splitlines() if " trigram " in line] == lines != []
-    shutil.rmtree(f"{by_range}/checkpoints/4")
-    assert train(by_range, f"{bucket}/cache", data__read_by_range=True) == copied
-    assert "continuing from step 2" in " ".join(capsys.readouterr().out.split())
-    assert not list((tmp_path / "home").glob("**/tokens.bin"))
 
 
 def test_a_store_has_the_files_that_it_is_opened_with(store):

@@ -133,15 +133,6 @@ def test_an_address_that_is_not_supported_is_one_line(path, message):
         paths.check_local("gs://bucket/x", "--x")
 
 
-def test_a_fifo_without_a_writer_is_empty(fifo):
-    assert paths.read_bytes(fifo) == b""
-
-
-def test_a_device_is_refused():
-    with pytest.raises(OSError, match="this is a device"):
-        paths.read_bytes("/dev/zero")
-
-
 def test_a_folder_is_an_error_that_names_it(tmp_path):
     with pytest.raises(IsADirectoryError) as error:
         paths.read_bytes(tmp_path)

@@ -74,13 +74,6 @@ def test_invalid_files_raise_one_line_before_the_checkpoint_is_read(
     assert "\n" not in str(error.value)
 
 
-def test_a_fifo_has_no_prompts_and_a_device_is_refused(fifo):
-    with pytest.raises(ConfigError, match="fifo has no prompts: write one in each line"):
-        read_prompts(str(fifo))
-    with pytest.raises(ConfigError, match=r"^--prompts=/dev/null cannot be read .this is a device: name a file"):
-        read_prompts("/dev/null")
-
-
 def test_a_pipe_has_the_prompts_that_a_process_writes():
     read, write = os.pipe()
     threading.Timer(0.2, lambda: (os.write(write, b"a\nb\n"), os.close(write))).start()

@@ -56,7 +56,7 @@ def expected_loss(learner, params, teacher, batch):
     total = np.asarray(batch.get(f"{side}_loss_denominators", weights), np.float64).sum()
     logits = logits_of(learner.model, params, batch)
     # Its attention is not annealed with the student's.
-    opened = {field: values for field, values in batch.items() if not field.startswith("decoder_future_")}
+    opened = {field: values for field, values in batch.items() if not field.startswith("decoder_annealing_")}
     teacher_logits = logits_of(learner.setup.teacher, teacher, opened)
     hard = soft = 0.0
     for where in zip(*np.nonzero(weights), strict=True):
@@ -218,17 +218,19 @@ def test_the_teacher_has_no_dropout_and_the_model_computes_in_bfloat16():
 
 
 def test_other_losses_of_a_learner_stay_whole():
-    """With weight 1 the loss of sentence pairs, and of a summary, is the teacher's, and the further loss."""
-    for name, architecture, ratio in (("nsp", "encoder_only", "pair_loss"), ("future_summary", "decoder_only", "")):
+    """With weight 1 the loss of sentence pairs, and of a summary, is the teacher's, and the auxiliary loss."""
+    for name, architecture, ratio in (
+        ("nsp", "encoder_only", "pair_loss"),
+        ("future_summary", "decoder_only", "order_loss"),
+    ):
         experiment = experiment_of(name, architecture, distillation__weight=1.0)
         learner, teacher = with_teacher(experiment)
         params, batch = params_of(learner), batch_of(experiment, 4)
         weights, key = learner.weights(batch), jax.random.key(0)
         (loss, sums), _ = gradients_of(learner)(params | {"teacher": teacher}, batch, weights, key)
-        ratio = ratio or next(key for key in sums["ratios"] if key.startswith("loss/"))
-        further, soft = (float(a / b) for a, b in (sums["ratios"][ratio], sums["ratios"]["distillation_loss"]))
+        auxiliary, soft = (float(a / b) for a, b in (sums["ratios"][ratio], sums["ratios"]["distillation_loss"]))
         factor = getattr(experiment.learner.objective, "loss_weight", 1.0)
-        assert float(loss) == pytest.approx(factor * further + soft, rel=1e-5)
+        assert float(loss) == pytest.approx(factor * auxiliary + soft, rel=1e-5)
 
 
 def test_learners_without_a_token_loss_refuse_a_teacher_in_one_line():

@@ -65,8 +65,8 @@ def test_the_loss_is_that_of_the_next_token_and_the_weighted_mean_of_the_summary
     alone = {"transformer": params["transformer"]}
     (clm_loss, clm_sums), _ = gradients_of(clm)(alone, batch(), clm.weights(batch()), KEY)
     total, weight = by_hand(summary, params)
-    assert sums["ratios"].keys() == {f"loss/{summary}"}
-    assert tuple(map(float, sums["ratios"][f"loss/{summary}"])) == pytest.approx((total, weight), rel=1e-5)
+    assert sums["ratios"].keys() == {f"{summary}_loss"}
+    assert tuple(map(float, sums["ratios"][f"{summary}_loss"])) == pytest.approx((total, weight), rel=1e-5)
     assert (weight < float(clm_sums["weight_sum"])) == (summary == "bag")  # the last token has no future there
     assert float(loss) == pytest.approx(float(clm_loss) + 0.3 * total / weight, rel=1e-5)
     assert float(sums["loss_sum"]) == pytest.approx(float(clm_sums["loss_sum"]), rel=1e-6)

@@ -110,7 +110,7 @@ def test_both_losses_by_hand():
     for name, weight in (("latent", 2.0), ("kl", 0.5)):
         totals = by_hand()[name]
         assert len(set(totals[:, 1])) == HORIZON  # denominators differ
-        np.testing.assert_allclose(np.stack(sums["ratios"][f"loss/{name}"], axis=1), totals, rtol=1e-4)
+        np.testing.assert_allclose(np.stack(sums["ratios"][f"{name}_loss"], axis=1), totals, rtol=1e-4)
         expected += weight * (totals[:, 0] / totals[:, 1]).mean()
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
@@ -140,7 +140,7 @@ def test_a_state_that_is_only_a_target_has_no_gradient():
     hidden = bind(learner.model, params()["transformer"]).hidden(unscored)
 
     def loss_of(hidden):
-        return learner._further(params(), hidden, unscored)["latent"][0].sum()
+        return learner._auxiliary(params(), hidden, unscored)["latent"][0].sum()
 
     moved = (np.abs(jax.jit(jax.grad(loss_of))(hidden)) > 0).any(axis=-1)
     segments = unscored["decoder_segment_ids"]

@@ -79,7 +79,7 @@ def test_the_further_head_is_trained_on_all_rows():
     assert set(np.unique(batch["example_source"])) == {0, 1}
     learner = make_learner(alone.learner.objective, experiment.model, experiment.learner.setup)
     params = params_of(learner)
-    batch["further_loss_weight"] = np.full(8, 0.3, np.float32)
+    batch["auxiliary_loss_weight"] = np.full(8, 0.3, np.float32)
     found, expected = (loss_of(each)(params, batch, each.weights(batch), KEY) for each in (experiment.learner, learner))
     jax.tree.map(np.testing.assert_array_equal, found, expected)
     sums, segments, scored = found[1], np.asarray(batch["decoder_segment_ids"]), batch["decoder_loss_weights"]
@@ -97,7 +97,7 @@ def test_the_schedule_of_a_rows_loss_weight_is_that_of_the_learner():
     weights = {denoiser.name: (denoiser.loss_weight, bool(denoiser.schedule)) for denoiser in experiment.denoisers}
     assert weights == {"fim": (1.0, False), "mtp": (1.0, True)}
     batch = batch_of(experiment)  # of step 3
-    np.testing.assert_allclose(batch["further_loss_weight"], 0.1)
+    np.testing.assert_allclose(batch["auxiliary_loss_weight"], 0.1)
     assert np.unique(batch["decoder_loss_weights"]).tolist() == [0, 1]
 
 

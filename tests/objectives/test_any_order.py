@@ -2,10 +2,8 @@
 
 import dataclasses
 import functools
-import io
 import itertools
 import math
-import shutil
 
 import jax
 import numpy as np
@@ -13,7 +11,6 @@ import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from contract.batch import check_batch
 from contract.errors import ConfigError
@@ -34,8 +31,6 @@ from tests.objectives.helpers import make_collator, random_keys, random_windows,
 from tests.objectives.test_masked_diffusion import SUBSETS, N, expected_loss, random_nats
 from tests.table import random_windows as windows_of
 from tests.table import reads_corpus, small_config, small_experiment
-from tests.train.small_runs import array_checksums
-from train.loop import train_and_evaluate
 
 VOCAB = vocab()
 SHUFFLED = AnyOrder(shuffled_share=1.0)
@@ -356,19 +351,6 @@ def test_accumulation_gives_the_gradients_of_the_whole_batch(variant):
 
 def fields_on(corpus, name, **overrides):
     return small_config(name, "decoder_only", **(reads_corpus(name, corpus) | overrides))
-
-
-@pytest.mark.slow
-def test_a_run_that_stops_during_the_curriculum_continues_as_one_that_did_not(corpus, tmp_path):
-    fields = fields_on(corpus, "sigma_gpt", train__steps=4, train__checkpoint_every=2, train__eval_every=4)
-    fields["objective"] |= {"begin_step": 0, "end_step": 4}
-    experiment = make_experiment(fields)
-    train_and_evaluate(experiment, str(tmp_path / "whole"), console=Console(file=io.StringIO()))
-    shutil.copytree(tmp_path / "whole", tmp_path / "stopped")
-    expected = array_checksums(tmp_path / "whole", 4)
-    shutil.rmtree(tmp_path / "stopped" / "checkpoints" / "4")
-    train_and_evaluate(experiment, str(tmp_path / "stopped"), console=Console(file=io.StringIO()))
-    assert array_checksums(tmp_path / "stopped", 4) == expected
 
 
 def test_evaluations_read_in_a_random_order_and_their_metric_says_so(corpus):

@@ -138,6 +138,9 @@ FIELDS = {
     "phases": phases_of(),
     "phases of a row of a mixture": mixture_of(PHASES),
     "a row of a mixture": mixture_of(ROW),
+    "a share of shuffled texts": changed(
+        small_config("sigma_gpt", "decoder_only", train__steps=STEPS), "objective", begin_step=0, end_step=STEPS
+    ),
     "planned rows": changed(
         config_of("iid_denoising:iid_15_r10s90_f", "encoder_decoder", final_random_token_rate=0.9),
         "data",
@@ -204,14 +207,14 @@ def test_the_weight_of_what_a_learner_adds_to_its_loss_is_that_of_the_step(name,
     for step, weight in ((0, 0.3), (10, 0.2), (19, 0.1)):
         batch = dataset[step]
         check_batch(batch, architecture)
-        assert batch["further_loss_weight"].tolist() == [np.float32(weight)] * 8
+        assert batch["auxiliary_loss_weight"].tolist() == [np.float32(weight)] * 8
         constant = make_experiment(plain | {"objective": plain["objective"] | {field: weight}})
         expected = constant.batches(documents)[step]
-        assert_equal({name: array for name, array in batch.items() if name != "further_loss_weight"}, expected)
+        assert_equal({name: array for name, array in batch.items() if name != "auxiliary_loss_weight"}, expected)
         assert loss(experiment.learner, batch) == pytest.approx(loss(constant.learner, expected))
-    first = {name: array for name, array in dataset[0].items() if name != "further_loss_weight"}
+    first = {name: array for name, array in dataset[0].items() if name != "auxiliary_loss_weight"}
     assert loss(experiment.learner, dataset[0]) > loss(experiment.learner, first) + 0.01
-    assert "further_loss_weight" not in experiment.heldout(documents).batches[0]
+    assert "auxiliary_loss_weight" not in experiment.heldout(documents).batches[0]
 
 
 def test_the_weights_of_deepseek_v3():

@@ -29,7 +29,6 @@ from run.memory import Machine, resolve_memory
 from run.sharding import mesh_shape
 from tests.in_process import run_here
 from tests.table import small_config
-from tests.train.subprocesses import run_main
 
 
 def small_plan(chip=None, devices=4, **overrides):
@@ -190,14 +189,6 @@ UNKNOWN = ["v5e", "v5e:4", "v7:2x2", "v5e:4x4:0", "h100:8:2", "gpu:2x2", "h100:0
 def test_unknown_topologies_are_errors(name):
     with pytest.raises(ConfigError, match=f"--topology={name} is unknown: use v5e:AxB"):
         parse_topology(name)
-
-
-@pytest.mark.slow
-def test_the_command_prints_a_plan(tmp_path):
-    status, out, err = run_main("--config=configs/ul2.py:base", "--topology=h100:8", "--vocab_size=32100",
-                                "--config.model.remat=full", module="train.plan")  # fmt: skip
-    assert (status, err) == (0, "")
-    assert "247.6M" in out and "from shapes, not compiled" in out and "fits               yes" in out
 
 
 def test_the_json_file_has_what_is_printed(tmp_path, monkeypatch):

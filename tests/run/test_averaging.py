@@ -1,22 +1,13 @@
 """Averaged parameters: the average by hand, and that everything that reads a run reads the average."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from experiment.experiment import make_experiment
-from run.compiled_run import make_run
-from run.evaluation import evaluate
-from run.restore import load_experiment, load_params
 from run.step import averaged, init_state, make_train_step
 from tests.run.test_loss_scale import Product
-from tests.table import small_config
-from train.loop import train_and_evaluate
-from workdir.checkpoint import Checkpoints
 
 
 def states_of_product(gradients, ema_decay):
@@ -57,31 +48,3 @@ def test_the_average_starts_with_the_parameters_of_another_run_in_arrays_of_its_
     state = states_of_product([], ema_decay=0.5)[-1].starting_with(params)
     assert float(state.params["w"]) == float(state.ema_params["w"]) == 7
     assert state.ema_params["w"].unsafe_buffer_pointer() != params["w"].unsafe_buffer_pointer()
-
-
-def fields(corpus, **overrides):
-    text = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
-    overrides = {"optimizer__learning_rate": 3e-2, "train__ema_decay": 0.9} | overrides
-    return small_config("clm", "decoder_only", **(text | overrides))
-
-
-@pytest.fixture(scope="module")
-def averaging_run(corpus, tmp_path_factory):
-    """The workdir of a run of two steps with an average."""
-    workdir = str(tmp_path_factory.mktemp("averaging") / "run")
-    train_and_evaluate(make_experiment(fields(corpus)), workdir)
-    return workdir
-
-
-@pytest.mark.slow
-def test_a_run_is_evaluated_and_read_with_its_average_alone(averaging_run, corpus, capsys):
-    experiment = load_experiment(averaging_run)
-    run = make_run(experiment, show_progress=False)
-    state = Checkpoints(f"{averaging_run}/checkpoints", keep=None).restore(run.state_shapes)
-    params, step = load_params(experiment, averaging_run)
-    assert step == 2
-    jax.tree.map(np.testing.assert_array_equal, params, state.ema_params)
-    with open(f"{averaging_run}/metrics.jsonl", encoding="utf-8") as file:
-        logged = [line for line in map(json.loads, file) if line["split"] == "eval"][-1]["loss"]
-    assert evaluate(run, params)["loss"] == pytest.approx(logged, rel=1e-6)
-    assert evaluate(run, state.params)["loss"] != pytest.approx(logged, rel=1e-4)

@@ -56,12 +56,6 @@ def test_a_second_process_is_refused_and_a_killed_one_frees_the_lock(tmp_path, h
         assert id in (tmp_path / LOCK_FILE).read_text()
 
 
-def test_a_fifo_in_place_of_the_lock_is_an_error_and_no_wait(tmp_path):
-    os.mkfifo(tmp_path / "run.lock")
-    with pytest.raises(OSError, match=r"run\.lock"), Workdir(tmp_path).lock():
-        pass
-
-
 def test_the_lock_of_a_bucket_is_an_object_that_says_how_to_remove_it(bucket):
     workdir, path = Workdir(bucket), f"{bucket}/run.lock"
     with workdir.lock():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from contract.errors import ConfigError
-from evaluation.probes.minimal_pairs import MinimalPairs, Pair, read_lines, read_pairs
+from evaluation.probes.minimal_pairs import MinimalPairs, Pair, read_pairs
 from evaluation.scorer import Scores, TextScores
 from tests.table import small_experiment
 
@@ -60,13 +60,6 @@ def test_invalid_lines_are_named(case, tmp_path):
     with pytest.raises(ConfigError, match=message) as error:
         read_pairs(path, None)
     assert "\n" not in str(error.value) and "--path" in str(error.value)
-
-
-def test_a_fifo_has_no_pairs_and_a_device_is_refused(fifo):
-    with pytest.raises(ConfigError, match="fifo has no pairs: write one object with"):
-        read_lines(str(fifo), dict, "pairs", "'good' and 'bad'")
-    with pytest.raises(ConfigError, match=r"^--path=/dev/null cannot be read .this is a device: name a file"):
-        read_lines("/dev/null", dict, "pairs", "'good' and 'bad'")
 
 
 def test_unknown_tokens_count_in_the_scores_of_sentences():
