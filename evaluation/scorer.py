@@ -29,8 +29,8 @@ from contract.vocab import Vocab
 from experiment.experiment import Experiment
 from generate.fill_masks import attention_order, masked_rows
 from generate.prompts import (
-    INFILLING_TASKS,
-    TASKS,
+    INFILLING_KINDS,
+    PROMPT_KINDS,
     denoisers_with_mode,
     first_denoiser,
     lay_out_rows,
@@ -44,7 +44,7 @@ from models.placement import placed
 from models.transformer import apply, bind
 from objectives import Denoiser
 from objectives.objective import InputsTargets
-from objectives.prompting import FillMasks, Task
+from objectives.prompting import FillMasks, PromptKind
 from run import sharding
 from run.sharding import constrain_rows
 
@@ -52,9 +52,9 @@ from run.sharding import constrain_rows
 # is hidden (`hide_parts`).
 Side = Literal["left", "both", "bound"]
 
-_TASKS: dict[Side, tuple[Task, ...]] = {
-    "left": tuple(task for task in TASKS if task != "respond"),
-    "both": (*INFILLING_TASKS, "fill_masks", "continue"),  # the last one: of any order
+_KINDS: dict[Side, tuple[PromptKind, ...]] = {
+    "left": tuple(kind for kind in PROMPT_KINDS if kind != "respond"),
+    "both": (*INFILLING_KINDS, "fill_masks", "continue"),  # the last one: of any order
     "bound": ("fill_masks",),
 }
 _POSITIONS_PER_BATCH = 1 << 14
@@ -309,7 +309,7 @@ def find_denoiser(experiment: Experiment, side: Side, mode: str | None) -> Denoi
         order = attention_order(experiment, np.zeros((1, 5), np.int32))
         if order is not None and order.any():  # a UniLM pattern that sees one side alone
             return None
-    return first_denoiser(candidates, _TASKS[side])
+    return first_denoiser(candidates, _KINDS[side])
 
 
 def text_tokens(vocab: Vocab, num_ids: int) -> np.ndarray:

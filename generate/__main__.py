@@ -145,7 +145,7 @@ def _generated_lines(answers: Iterable[Generated], request: Request, options: Op
 
     unfilled: the text of the prompt with its sentinels.
     """
-    has_spans = request.prompt.prompting.task == "infill_spans"
+    has_spans = request.prompt.prompting.kind == "infill_spans"
     for answer in answers:
         if options.num_samples > 1:
             yield f"--- sample {answer.sample} of {options.num_samples}"

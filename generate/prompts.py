@@ -14,13 +14,13 @@ from experiment.experiment import Experiment
 from objectives import Denoiser
 from objectives.algebra.sequences import Sequences
 from objectives.objective import InputsTargets, RowShape
-from objectives.prompting import Prompting, PromptTokens, Task
+from objectives.prompting import Prompting, PromptKind, PromptTokens
 from objectives.rows import layout
 from run.restore import not_a_language_model
 
 _SENTINEL = re.compile(re.escape(sentinel_name(0)).replace("0", r"\d+"))
-TASKS: tuple[Task, ...] = ("respond", "continue", "infill_middle", "infill_spans", "rewrite")
-INFILLING_TASKS: tuple[Task, ...] = ("infill_spans", "infill_middle", "rewrite")
+PROMPT_KINDS: tuple[PromptKind, ...] = ("respond", "continue", "infill_middle", "infill_spans", "rewrite")
+INFILLING_KINDS: tuple[PromptKind, ...] = ("infill_spans", "infill_middle", "rewrite")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +52,8 @@ def read_prompt(
 ) -> tuple[Prompt, list[str]]:
     """Returns `text` as a prompt for a denoiser of the run, and notes for the user.
 
-    Tasks are tried in the order of TASKS or, if the text has sentinels ("<extra_id_0>"), of INFILLING_TASKS. The
-    prompt is for the first denoiser of the first task that the run has, with prefix LM before CLM. If this denoiser
+    Kinds are tried in the order of PROMPT_KINDS or, if the text has sentinels ("<extra_id_0>"), of INFILLING_KINDS. The
+    prompt is for the first denoiser of the first kind that the run has, with prefix LM before CLM. If this denoiser
     fills in spans and the text has no sentinel, a sentinel is appended.
 
     mode: a mode token, which restricts the choice to the denoisers with this mode; None: all denoisers.
@@ -82,7 +82,7 @@ def read_prompt(
         notes.append(f"denoiser {denoiser.name} reads the prompt, with {token}; choose another mode with --mode")
     if not text and not prompting.allows_empty:
         raise ConfigError(f"{where} is empty, and this run's model continues or fills in a text: write a prompt")
-    if prompting.task == "infill_spans" and not num_sentinels:
+    if prompting.kind == "infill_spans" and not num_sentinels:
         first = sentinel_name(0)
         notes.append(f"{denoiser.name} fills in spans and the prompt marks none, so {first} was appended to the prompt")
         text += first
@@ -209,7 +209,7 @@ def _check_fills_no_spans(experiment: Experiment, mode: str | None, what: str) -
 
     A model that only continues texts reads the mask's name as text.
     """
-    if any(d.objective.prompting.task == "infill_spans" for d in denoisers_with_mode(experiment, mode)):
+    if any(d.objective.prompting.kind == "infill_spans" for d in denoisers_with_mode(experiment, mode)):
         raise ConfigError(
             f"{what}, and this run's model fills in sentinels, not masks: write {sentinel_name(0)}, {sentinel_name(1)} "
             "and so on in its place"
@@ -243,10 +243,10 @@ def denoisers_with_mode(experiment: Experiment, mode: str | None) -> list[Denois
     return candidates
 
 
-def first_denoiser(denoisers: Sequence[Denoiser], tasks: Sequence[Task]) -> Denoiser | None:
-    """Returns the first denoiser of the first task that one of `denoisers` has, with prefix LM before CLM."""
-    for task in tasks:
-        suitable = [denoiser for denoiser in denoisers if denoiser.objective.prompting.task == task]
+def first_denoiser(denoisers: Sequence[Denoiser], kinds: Sequence[PromptKind]) -> Denoiser | None:
+    """Returns the first denoiser of the first kind that one of `denoisers` has, with prefix LM before CLM."""
+    for kind in kinds:
+        suitable = [denoiser for denoiser in denoisers if denoiser.objective.prompting.kind == kind]
         if suitable:
             return max(suitable, key=lambda denoiser: denoiser.objective.has_inputs)
     return None
@@ -259,14 +259,14 @@ def _choose_denoiser(
     if has_masks:  # for one that reads them as masks, if there is one
         of_masks = [d for d in candidates if vocab.mask in d.objective.prompting.special_tokens(vocab)]
         candidates = of_masks or candidates
-    denoiser = first_denoiser(candidates, INFILLING_TASKS if has_sentinels else TASKS)
+    denoiser = first_denoiser(candidates, INFILLING_KINDS if has_sentinels else PROMPT_KINDS)
     if denoiser is not None:
         return denoiser
     subject = "this run" if mode is None else f"--mode={mode!r}"
     others = {
         repr(d.mode): None
         for d in denoisers_with_mode(experiment, None)
-        if d.objective.prompting.task == "infill_spans"
+        if d.objective.prompting.kind == "infill_spans"
     }
     remedy = f", or choose --mode={' or '.join(others)}" if others else ""
     raise ConfigError(f"{where} has sentinels, and {subject} fills in no spans: remove them{remedy}")

@@ -34,14 +34,14 @@ def sample_for_display(run: CompiledRun, params: Params) -> str:
     experiment, params = language_model(run.experiment, params)
     denoiser = experiment.denoisers[0]
     prompting, vocab = denoiser.objective.prompting, experiment.vocab
-    if prompting.task == "respond":
+    if prompting.kind == "respond":
         text, truth, document = _heldout_pair(run)
-    elif denoiser.objective.extra_columns and prompting.task != "fill_masks":
+    elif denoiser.objective.extra_columns and prompting.kind != "fill_masks":
         return "no sample: the objective's examples are made of more than one text"
     else:
         tokens, document = _heldout_text(run, _sample_length(experiment, denoiser))
         text, truth = prompting.demonstration(tokens, lambda tokens: _inputs_and_targets(experiment, tokens), vocab)
-    if prompting.task == "fill_masks":
+    if prompting.kind == "fill_masks":
         [probabilities] = mask_probabilities(experiment, params, [text])
         answer = prompting.complete(text, probabilities.argmax(axis=-1), vocab)
     else:
@@ -58,7 +58,7 @@ def readable(experiment: Experiment, ids: np.ndarray) -> str:
 
 def _sample_length(experiment: Experiment, denoiser: Denoiser) -> int:
     raw = np.arange(1, min(experiment.window_specs[0].raw_length, _MAX_TOKENS) + 1)
-    if denoiser.objective.prompting.task == "infill_spans":
+    if denoiser.objective.prompting.kind == "infill_spans":
         raw = raw[denoiser.objective.num_sentinels(raw) <= _MAX_SPANS]
     return int(raw.max(initial=1))
 

@@ -15,7 +15,7 @@ from contract import rng
 from contract.errors import ConfigError
 from contract.vocab import Vocab
 
-Task = Literal["respond", "continue", "infill_middle", "infill_spans", "rewrite", "fill_masks"]
+PromptKind = Literal["respond", "continue", "infill_middle", "infill_spans", "rewrite", "fill_masks"]
 
 
 class PromptTokens(NamedTuple):
@@ -30,7 +30,7 @@ class PromptTokens(NamedTuple):
 class Prompting(abc.ABC):
     """One way to prompt a model."""
 
-    task: ClassVar[Task]
+    kind: ClassVar[PromptKind]
     allows_empty: ClassVar[bool] = False  # whether the prompt may have no text
     bounds_likelihood: bool = False  # whether the model is trained on the bound of objectives/masked_diffusion.py
 
@@ -83,7 +83,7 @@ class Prompting(abc.ABC):
 class Continue(Prompting):
     """The text begins the targets, and the model continues them: CLM."""
 
-    task: ClassVar[Task] = "continue"
+    kind: ClassVar[PromptKind] = "continue"
     allows_empty = True
 
     def lay_out(self, text, vocab):
@@ -106,7 +106,7 @@ class ContinueInputs(Prompting):
 
     sentinel: bool
 
-    task: ClassVar[Task] = "continue"
+    kind: ClassVar[PromptKind] = "continue"
 
     def lay_out(self, text, vocab):
         ends = [vocab.sentinel(0), vocab.eos] if self.sentinel else [vocab.eos]
@@ -133,7 +133,7 @@ class Respond(Prompting):
 
     inputs_eos: bool
 
-    task: ClassVar[Task] = "respond"
+    kind: ClassVar[PromptKind] = "respond"
 
     def lay_out(self, text, vocab):
         return PromptTokens(_ids([*text, *[vocab.eos] * self.inputs_eos]), _ids([]))
@@ -151,7 +151,7 @@ class InfillMiddle(Continue):
 
     spm: bool = False
 
-    task: ClassVar[Task] = "infill_middle"
+    kind: ClassVar[PromptKind] = "infill_middle"
 
     def lay_out(self, text, vocab):
         hole = np.flatnonzero(text == vocab.sentinel(0))
@@ -184,7 +184,7 @@ class InfillMiddle(Continue):
 class InfillSpans(Prompting):
     """The model writes the spans that sentinels in the text replace, each after its sentinel: span corruption."""
 
-    task: ClassVar[Task] = "infill_spans"
+    kind: ClassVar[PromptKind] = "infill_spans"
 
     def lay_out(self, text, vocab):
         return PromptTokens(_ids([*text, vocab.eos]), _ids([]))
@@ -210,7 +210,7 @@ class Rewrite(Prompting):
     hidden_as: Literal["mask", "sentinel", "masks", "sentinels", "gap", ""] = ""
     writes: Literal["text", "tokens", "spans"] = "text"
 
-    task: ClassVar[Task] = "rewrite"
+    kind: ClassVar[PromptKind] = "rewrite"
 
     def lay_out(self, text, vocab):
         return PromptTokens(_ids([*text, vocab.eos]), _ids([]))
@@ -293,7 +293,7 @@ class FillMasks(Prompting):
     block_length: int = 0
     bounds_likelihood: bool = False
 
-    task: ClassVar[Task] = "fill_masks"
+    kind: ClassVar[PromptKind] = "fill_masks"
     order: ClassVar[Literal["margin", "once"]] = "margin"  # of the masks, by default (generate/fill_masks.py)
     causal: ClassVar[bool] = False  # whether a decoder reads the masks causally (Masked.causal)
     visible_first: ClassVar[bool] = False  # whether a decoder reads the visible tokens, and then predicts each mask

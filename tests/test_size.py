@@ -29,7 +29,7 @@ CODE = {
     "configs": 2_470,
     "contract": 441,
     "data": 4_625,
-    "evaluation": 1_963,
+    "evaluation": 1_967,
     "experiment": 1_144,
     "files": 305,
     "generate": 1_002,

@@ -35,7 +35,7 @@ _FIELDS = {
     "unit": "minimal_pairs, pseudo_log_likelihood: what is hidden at a time: token or word. Default: token.",
     "mode": "Mode token, such as [S], of the layout. Default: that of the first suitable denoiser.",
     "num_documents": "Probes of held-out text: the number of documents. Default: 256.",
-    "places": "Probes of held-out text: the most windows of a document. Default: 4.",
+    "windows_per_document": "Probes of held-out text: the most windows of a document. Default: 4.",
     "length": "Probes of held-out text: tokens in a window. Default: 96.",
     "text_only": "Probes of held-out text: probabilities among tokens of text, without sentinels, mode tokens, EOS and "
     "other special tokens. Default: among all tokens.",

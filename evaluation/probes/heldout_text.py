@@ -51,16 +51,16 @@ class Window(NamedTuple):
 
 
 def heldout_windows(
-    documents: Documents | MixedDocuments, *, count: int, places: int, length: int, shortest: int
+    documents: Documents | MixedDocuments, *, count: int, windows_per_document: int, length: int, shortest: int
 ) -> list[Window]:
     """Returns windows of the first `count` documents in a fixed random order.
 
-    Order and places are functions of the documents' contents alone, not of a run's seed, objective or lengths. A window
-    never contains the first token of a document, to which SentencePiece adds a space that is not in the text.
+    The order and the windows are functions of the documents' contents alone, not of a run's seed, objective or lengths.
+    A window never contains the first token of a document, to which SentencePiece adds a space that is not in the text.
 
     Args:
       documents: the held-out documents, of all corpora. Those with fewer than `shortest` + 1 tokens are excluded.
-      places: the most windows of a document, at least 1. They do not overlap.
+      windows_per_document: the most windows of a document, at least 1. They do not overlap.
       length: tokens in a window, `shortest` or more. A shorter document is one window.
       shortest: the fewest tokens in a window, at least 1.
 
@@ -76,7 +76,7 @@ def heldout_windows(
         tokens = documents.by_corpus[part].tokens(int(i - first[part]))[1:]
         if len(tokens) < shortest:
             continue
-        windows += _windows_of(tokens, keys[i : i + 1], num_documents, places, length)
+        windows += _windows_of(tokens, keys[i : i + 1], num_documents, windows_per_document, length)
         num_documents += 1
         if num_documents == count:
             break
@@ -88,14 +88,14 @@ def heldout_windows(
     return windows
 
 
-def _windows_of(tokens: np.ndarray, key: np.ndarray, document: int, places: int, length: int) -> list[Window]:
-    """The windows of one document. key: uint64 [1], the document's."""
+def _windows_of(tokens: np.ndarray, key: np.ndarray, document: int, most: int, length: int) -> list[Window]:
+    """The windows of one document, at most `most`. key: uint64 [1], the document's."""
     fitting = len(tokens) // length
     if not fitting:
         return [Window(document, tokens.astype(np.int32), rng.fold_in(key, _CHOICE))]
-    # A row of windows without gaps at a random offset, of which `places` are chosen.
+    # A row of windows without gaps at a random offset, of which at most `most` are chosen.
     offset = int(rng.integers(rng.fold_in(key, _OFFSET), 0, len(tokens) - fitting * length)[0])
-    chosen = rng.choose(rng.fold_in(key, _CHOICE), np.ones((1, fitting), bool), np.array([min(places, fitting)]))[0]
+    chosen = rng.choose(rng.fold_in(key, _CHOICE), np.ones((1, fitting), bool), np.array([min(most, fitting)]))[0]
     starts = offset + chosen * length
     keys = rng.bits_at(np.repeat(key, len(starts)), starts)
     return [
@@ -109,7 +109,7 @@ class TextProbe(Probe):
     """A probe of windows of held-out text.
 
     num_documents: how many documents; ALL: all.
-    places: the most windows of a document.
+    windows_per_document: the most windows of a document.
     length: tokens in a window; a shorter document is one window. At most the default, a row of the run, or the two
         rows of an encoder-decoder, whichever is longer.
     text_only: whether a token's probability is among the tokens of text (evaluation.scorer.text_tokens): without
@@ -119,7 +119,7 @@ class TextProbe(Probe):
     """
 
     num_documents: Annotated[int, "[1, 2**31)"] = 256
-    places: Annotated[int, "[1, 2**31)"] = 4
+    windows_per_document: Annotated[int, "[1, 2**31)"] = 4
     length: Annotated[int, "[2, 2**31)"] = 96
     text_only: bool = False
 
@@ -137,7 +137,11 @@ class TextProbe(Probe):
     def windows(self, documents: Documents | MixedDocuments, shortest: int) -> list[Window]:
         """Returns the windows, of `shortest` tokens or more. Raises ConfigError if no document is long enough."""
         return heldout_windows(
-            documents, count=self.num_documents, places=self.places, length=self.length, shortest=shortest
+            documents,
+            count=self.num_documents,
+            windows_per_document=self.windows_per_document,
+            length=self.length,
+            shortest=shortest,
         )
 
     def score(

@@ -125,8 +125,8 @@ def test_the_floors_of_a_probe_are_of_its_spans(modules, name):
     architecture = {"clm": "decoder_only", "ul2": "encoder_decoder", "mlm": "encoder_only"}[name]
     experiment, corpora = modules(name, architecture)
     p = reference_of(texts_of(corpora.train_documents), len(corpora.each[0].store.unigram_counts))
-    options = {"num_documents": 2, "places": 2, "length": 20}
-    windows = heldout_windows(corpora.heldout_documents, count=2, places=2, length=20, shortest=6)
+    options = {"num_documents": 2, "windows_per_document": 2, "length": 20}
+    windows = heldout_windows(corpora.heldout_documents, count=2, windows_per_document=2, length=20, shortest=6)
 
     def bits(spans_of, reads_span):
         nats, num_bytes = np.zeros(2), 0
@@ -184,7 +184,7 @@ def test_several_corpora_have_the_weights_of_an_evaluation(corpus):
     ratio = floors["bits_per_byte"]["trigram"] / floors["loss"]["trigram"]
     assert ratio == pytest.approx(metrics["bits_per_byte"] / metrics["loss"], rel=1e-6)
     assert floors["loss"]["trigram"] < floors["loss"]["unigram"]
-    options = {"num_documents": 4, "places": 1, "length": 16}
+    options = {"num_documents": 4, "windows_per_document": 1, "length": 16}
     assert measured(Continuation(**options), experiment, run.corpora)["floors"].keys() == {"unigram", "trigram"}
 
 

@@ -115,7 +115,9 @@ def test_infilling_counts_hidden_spans_of_whitespace(probe, corpus, tmp_path):
         arguments = ["--config=tests/small_config.py:fim,decoder_only", f"--config.data.path={tmp_path / name}.txt"]
         arguments += [f"--config.data.cache_dir={corpus / 'cache'}", "--config.data.document_per=line"]
         arguments += ["--config.data.heldout_fraction=0.75", "--config.data.split_by=document"]
-        found = probe("fim", "infilling", "--length=12", "--places=64", "--spans=1,4", *arguments)["spans"]
+        found = probe("fim", "infilling", "--length=12", "--windows_per_document=64", "--spans=1,4", *arguments)[
+            "spans"
+        ]
         fractions.append([found[length]["whitespace_span_fraction"] for length in ("1", "4")])
     assert fractions[0] == [0.0, 0.0]
     assert 0.1 < fractions[1][0] < 0.9 and fractions[1][1] == 0.0
@@ -123,7 +125,9 @@ def test_infilling_counts_hidden_spans_of_whitespace(probe, corpus, tmp_path):
 
 @pytest.mark.parametrize("unit", ["token", "word"])
 def test_pseudo_log_likelihood_scores_every_token_once(probe, unit):
-    found = probe("mlm", "pseudo_log_likelihood", "--length=20", "--num_documents=1", "--places=2", f"--unit={unit}")
+    found = probe(
+        "mlm", "pseudo_log_likelihood", "--length=20", "--num_documents=1", "--windows_per_document=2", f"--unit={unit}"
+    )
     assert found["tokens"] == 40 and found["unit"] == unit and "nats_per_byte" not in found
     assert found["pseudo_bits_per_byte"] == pytest.approx(found["pseudo_nats_per_byte"] / math.log(2))
 

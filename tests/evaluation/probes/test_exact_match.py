@@ -241,7 +241,7 @@ def test_the_command_prints_one_line(cache, tmp_path, monkeypatch, capsys):
         (f"--path={tmp_path / 'items.jsonl'}",): r"items.jsonl:1 has no 'prompt' or no 'response'",
         ("--order=margin",): r"--order=margin has no effect on clm, which writes answers: remove it",
         ("--order=best",): r"--order='best' must be one of '', 'margin'",
-        ("--places=3",): r"unknown --places: choose one of mode, path, order",
+        ("--length=3",): r"unknown --length: choose one of mode, path, order",
     }.items():
         with pytest.raises(ConfigError, match=message):
             printed(*arguments)

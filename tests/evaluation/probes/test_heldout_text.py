@@ -94,7 +94,7 @@ def text_of(window):
 
 
 def test_windows_are_disjoint_pieces_of_their_document_without_its_first_token(documents):
-    windows = heldout_windows(documents, count=ALL, places=3, length=50, shortest=2)
+    windows = heldout_windows(documents, count=ALL, windows_per_document=3, length=50, shortest=2)
     by_document = [[w for w in windows if w.document == k] for k in range(len(documents))]
     assert [len(own) for own in by_document] == [3] * len(documents)  # modules of thousands of bytes
     texts = {documents.tokens(i).astype(np.int32).tobytes() for i in range(len(documents))}
@@ -106,17 +106,17 @@ def test_windows_are_disjoint_pieces_of_their_document_without_its_first_token(d
 
 def test_windows_are_functions_of_the_documents_alone(documents):
     shuffled = Documents(documents.store, documents.index[::-1], documents.label)
-    first = heldout_windows(documents, count=6, places=2, length=40, shortest=2)
+    first = heldout_windows(documents, count=6, windows_per_document=2, length=40, shortest=2)
     assert list(map(text_of, first)) == list(
-        map(text_of, heldout_windows(shuffled, count=6, places=2, length=40, shortest=2))
+        map(text_of, heldout_windows(shuffled, count=6, windows_per_document=2, length=40, shortest=2))
     )
     # More documents are added at the end, and the windows of a document do not depend on the others.
-    more = heldout_windows(documents, count=8, places=2, length=40, shortest=2)
+    more = heldout_windows(documents, count=8, windows_per_document=2, length=40, shortest=2)
     assert list(map(text_of, more[: len(first)])) == list(map(text_of, first))
 
 
 def test_hidden_spans_leave_a_token_on_both_sides_and_vary(documents):
-    windows = heldout_windows(documents, count=ALL, places=10, length=12, shortest=10)
+    windows = heldout_windows(documents, count=ALL, windows_per_document=10, length=12, shortest=10)
     spans = {length: [window.span(length) for window in windows] for length in (1, 8)}
     for length, own in spans.items():
         assert all(start >= 1 and start + length == stop <= 11 for start, stop in own)
@@ -126,12 +126,14 @@ def test_hidden_spans_leave_a_token_on_both_sides_and_vary(documents):
 
 def test_short_documents_are_one_window_and_too_short_ones_are_left_out(documents):
     lengths = [len(documents.tokens(i)) for i in range(len(documents))]
-    windows = heldout_windows(documents, count=ALL, places=3, length=100_000, shortest=sorted(lengths)[5] - 1)
+    windows = heldout_windows(
+        documents, count=ALL, windows_per_document=3, length=100_000, shortest=sorted(lengths)[5] - 1
+    )
     assert sorted(len(window.tokens) + 1 for window in windows) == sorted(lengths)[5:]
     assert sorted({window.document for window in windows}) == list(range(len(windows)))
 
 
 def test_a_corpus_without_a_long_enough_document_is_refused_in_one_line(documents):
     with pytest.raises(ConfigError, match="none of the 15 held-out documents has 1000001 tokens, the fewest") as error:
-        heldout_windows(documents, count=ALL, places=1, length=2_000_000, shortest=1_000_000)
+        heldout_windows(documents, count=ALL, windows_per_document=1, length=2_000_000, shortest=1_000_000)
     assert "\n" not in str(error.value)
