@@ -77,7 +77,7 @@ def get_config() -> ConfigDict:
     # The split into training and held-out text. It depends on these fields and on each unit's contents alone, so runs
     # with any objective, seed and windows over a corpus hold out the same text (data/windows/split.py).
     config.data.heldout_fraction = 0.1  # expected share of the units that is held out; not read with heldout_path
-    config.data.split_seed = 0  # seeds the choice of the held-out units and windows, whatever `seed` is
+    config.data.split_seed = 0  # seeds the choice of the held-out units and windows, independent of `seed`
     # The unit of the split: "file" (a row or record of parquet, array_record, tfds and hf), "document", "label"; or
     # "auto": "file", but "document" for jsonl and a single file.
     config.data.split_by = "auto"
