@@ -14,12 +14,14 @@ from command.flags import resolve
 from contract.batch import Batch
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
+from files.paths import absolute
 from huggingface.convert import default_config, read_model
 from huggingface.folder import is_huggingface_folder
 from huggingface.origin import with_origin_fields
 from run import sharding
 from run.restore import config_for_reading, load_experiment, load_params, reading_mesh
 from train.loop import train_and_evaluate
+from workdir.workdir import Workdir
 
 Config = str | os.PathLike | ConfigDict | Mapping[str, Any]
 
@@ -47,7 +49,8 @@ def load(path: str | os.PathLike, step: int | None = None, overrides: Mapping[st
     experiment = load_experiment(workdir)
     mesh = reading_mesh(experiment)
     params, step = load_params(experiment, workdir, step, mesh=mesh)
-    return Model(experiment, params, mesh, source=f"{workdir}, step {step:,}", step=step, workdir=workdir)
+    folder = absolute(Workdir(workdir).path)  # read later too, when the program may have changed its current folder
+    return Model(experiment, params, mesh, source=f"{workdir}, step {step:,}", step=step, workdir=folder)
 
 
 def new(config: Config, overrides: Mapping[str, Any] | None = None) -> Model:

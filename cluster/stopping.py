@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Literal, Self
@@ -48,7 +49,8 @@ class StopBarrier:
         self._folder, self._round = f"cloze/stop/{next(_barriers)}", 0
 
     def __enter__(self) -> Self:
-        for number in _SIGNALS:
+        # Python lets only the main thread install handlers; a run in another thread of a program is not signalled.
+        for number in _SIGNALS if threading.current_thread() is threading.main_thread() else ():
             self._previous_handlers[number] = signal.signal(number, self._handle)
         self.restart()
         return self

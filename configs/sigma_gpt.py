@@ -5,8 +5,8 @@
     python -m train.evaluate --workdir=runs/sigma_gpt --config=configs/clm.py  # bits per byte from left to right
 
 `any_order_bits_per_byte` of the evaluation is of texts in a random order each. It is a bound on the bits of the text,
-and compares with `bits_per_byte` of configs/masked_diffusion.py. train.generate continues a prompt from left to right,
-and fills in the [MASK]s of a prompt in any --order.
+and compares with `bits_per_byte` of a run of configs/masked_diffusion.py whose windows are equal (docs/comparing.md).
+train.generate continues a prompt from left to right, and fills in the [MASK]s of a prompt in any --order.
 
 Sizes: those of configs/clm.py. Variants (objectives/any_order.py):
   curriculum  default: from left to right at first; the share of shuffled texts grows to 1 in the first fifth of the

@@ -71,23 +71,24 @@ def hidden_nats(
     spans: Sequence[Sequence[tuple[int, int]]],
     train_documents: Documents | MixedDocuments,
     *,
+    reads_span: bool,
     text_only: bool,
 ) -> dict[str, np.ndarray]:
     """Returns name of the floor -> the nats, float64 [n], of the hidden tokens of each text.
 
-    The n-gram models read no token that the scored model does not read: none before the text, and, as an encoder, no
-    other token of a span. Unknown tokens are not scored (HiddenText).
+    The n-gram models read no token before the text. Unknown tokens are not scored (HiddenText).
 
     Args:
       experiment: of the scored model.
       texts: int32 [length] each.
       spans: start and end of the spans of each text, which are hidden one at a time.
       train_documents: what is counted.
+      reads_span: whether a token of a span is scored given the tokens of the span before it, or bounds such a score. A
+        model that fills in masks reads none of them.
       text_only: whether probabilities are among the tokens of text, as in TextProbe.
     """
     vocab, size = experiment.vocab, len(train_documents.by_corpus[0].store.unigram_counts)
     model = trigram_model(train_documents, vocab.eos, text_tokens(vocab, size) if text_only else None)
-    reads_span = experiment.model.has_decoder
     owned = [(k, *span) for k, of_text in enumerate(spans) for span in of_text]
     triples = [_span_triples(model, texts[k], start, stop, reads_span) for k, start, stop in owned]
     owners = np.repeat([k for k, *_ in owned], [part.shape[1] for part in triples])

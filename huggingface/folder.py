@@ -114,6 +114,8 @@ def write_weights(folder: Path, tensors: Mapping[str, np.ndarray], dtype: Weight
     converted = {name: _convert(name, tensor, dtype) for name, tensor in tensors.items()}
     try:
         save_file(converted, folder / _WEIGHTS, metadata={"format": "pt"})  # transformers refuses files without it
+        os.umask(mask := os.umask(0))
+        os.chmod(folder / _WEIGHTS, 0o666 & ~mask)  # safetensors writes a file that its owner alone can read
     except SafetensorError as error:  # such as a full disk
         raise OSError(str(error)) from error
 

@@ -385,8 +385,12 @@ def _measured(line: Mapping[str, Any], metric: str, name: str, floors: Mapping[s
         # Those next to bits per byte are in bits per byte, also where an exact match is there too.
         is_bits = any(key.endswith("bits_per_byte") for key in part)
         units = {unit: f for unit, f in _UNITS_OF_FLOORS.items() if unit.endswith("per_byte") or not is_bits}
-        factors = [factor for unit, factor in units.items() if leaf.endswith(unit)]
-        floors = {floor: printed * factor for floor, printed in part.get("floors", {}).items() for factor in factors}
+        factors = {leaf.removesuffix(unit): factor for unit, factor in units.items() if leaf.endswith(unit)}
+        floors = {
+            floor: printed * factor
+            for prefix, factor in factors.items()
+            for floor, printed in part.get(f"{prefix}floors", {}).items()
+        }
     before, slash, denoiser = leaf.partition("/")  # of loss/clm it is loss_stderr/clm
     margin = part.get(f"{before}_stderr{slash}{denoiser}")
     return RunValue(None if value is None else float(value), margin, floors)

@@ -170,7 +170,8 @@ def _find(pattern: str, where: str) -> list[str]:
     expanded = os.path.expanduser(pattern)
     found = [expanded] if os.path.exists(expanded) else sorted(glob.glob(expanded, recursive=True))
     if not found:
-        raise ConfigError(f"{where} does not exist: name files, folders or globs, separated by commas")
+        here = "" if os.path.isabs(expanded) else f" in the current folder, {os.getcwd()}"
+        raise ConfigError(f"{where} does not exist{here}: name files, folders or globs, separated by commas")
     return [os.path.abspath(file) for path in found for file in (_walk(path, where) if os.path.isdir(path) else [path])]
 
 

@@ -159,7 +159,10 @@ class TextProbe(Probe):
         """
         texts = [window.tokens for window in windows]
         scores = score_texts(model, denoiser, texts, spans, text_only=self.text_only, draws=draws, show_progress=True)
-        floors = hidden_nats(model.experiment, texts, spans, corpora.train_documents, text_only=self.text_only)
+        reads_span = draws > 0 or not isinstance(denoiser.objective.prompting, FillMasks)
+        floors = hidden_nats(
+            model.experiment, texts, spans, corpora.train_documents, reads_span=reads_span, text_only=self.text_only
+        )
         return HiddenText(np.array([window.document for window in windows]), scores, floors)
 
     def explained(self, corpora: Corpora) -> dict[str, Any]:
@@ -186,14 +189,14 @@ class HiddenText:
     def per_byte(self, prefix: str = "") -> dict[str, Any]:
         """Returns nats and bits per byte as JSON fields, whose names begin with `prefix`, with intervals and floors.
 
-        The floors (evaluation/floors.py) are in bits per byte.
+        The floors (evaluation/floors.py) are in bits per byte, in the field `floors` with the same prefix.
         """
         units = {f"{prefix}nats_per_byte": 1.0, f"{prefix}bits_per_byte": 1 / math.log(2)}
         fields = self._ratio(units, self.scores.nats, self.scores.bytes)
         if fields and self.floors:
             floors = {name: self._by_document(nats, self.scores.bytes) for name, nats in self.floors.items()}
             bits = {name: top.sum() / bottom.sum() / math.log(2) for name, (top, bottom) in floors.items()}
-            fields["floors"] = {name: float(value) for name, value in bits.items()}
+            fields[f"{prefix}floors"] = {name: float(value) for name, value in bits.items()}
         return fields
 
     def exact_match(self) -> dict[str, Any]:

@@ -158,14 +158,17 @@ def test_a_shard_of_a_model_is_that_of_its_config(causal):
 
 
 @pytest.mark.parametrize("name", ["clm", "ul2", "electra"])
-def test_saved_parameters_are_read_bit_for_bit(corpus, tmp_path, name):
+def test_saved_parameters_are_read_bit_for_bit(corpus, tmp_path, name, monkeypatch):
+    """Also where the program has changed its folder after cloze.load."""
+    monkeypatch.chdir(tmp_path)
     architecture = {"clm": "decoder_only", "ul2": "encoder_decoder", "electra": "encoder_only"}[name]
     config = small_config(name, architecture, model__num_layers=1, train__eval_windows=7)
     config["data"] |= {"source": "text", "path": str(corpus / "text"), "cache_dir": str(corpus / "cache")}
     model = cloze.new(config)
     params = jax.tree.map(lambda array: np.asarray(array) * 1.5 + 0.01, model.params)
     model.save(tmp_path / "run", params)
-    loaded = cloze.load(tmp_path / "run")
+    loaded = cloze.load("run")
+    monkeypatch.chdir(corpus)
     jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
     expected = evaluate(make_run(model.experiment, show_progress=False), params)
     assert loaded.evaluate() == expected != model.evaluate()

@@ -1,5 +1,6 @@
 """How processes join, what they compare, and the steps at which they save and stop."""
 
+import concurrent.futures
 import signal
 import socket
 
@@ -215,6 +216,17 @@ def test_the_time_counts_from_the_last_checkpoint(minutes, steps):
             if step == 4 or step in due:
                 barrier.restart()
     assert due == steps
+
+
+def test_a_run_may_be_in_another_thread_of_a_program():
+    """Python lets the main thread alone install handlers: as in asyncio.to_thread(cloze.train, ...)."""
+
+    def steps() -> list[str]:
+        with StopBarrier(pytest.fail) as barrier:
+            return [barrier.reached(step) for step in (1, 2)]
+
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        assert threads.submit(steps).result() == ["", ""]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

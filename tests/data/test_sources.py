@@ -105,6 +105,7 @@ def test_the_path_of_each_folder_is_resolved_once_and_not_that_of_each_file(tmp_
         ("{0}/missing", "data.path='{0}/missing' does not exist"),
         ("{0}/text,{0}/missing", "data.path='{0}/missing' does not exist"),
         ("{0}/*.none", "data.path='{0}/*.none' does not exist"),
+        ("missing", f"data.path='missing' does not exist in the current folder, {os.getcwd()}: name files"),
         ("{0}/void", "data.path='{0}/void' contains no file"),
     ],
 )

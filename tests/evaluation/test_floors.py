@@ -81,7 +81,9 @@ def test_an_encoder_does_not_read_the_hidden_tokens_before_a_token(three):
     nats = {}
     for name, architecture in (("clm", "decoder_only"), ("mlm", "encoder_only")):
         experiment = small_experiment(name, architecture)
-        nats[name] = hidden_nats(experiment, [text], [[(1, 4)]], corpora.train_documents, text_only=False)
+        nats[name] = hidden_nats(
+            experiment, [text], [[(1, 4)]], corpora.train_documents, reads_span=name == "clm", text_only=False
+        )
     assert nats["clm"]["unigram"] == pytest.approx(nats["mlm"]["unigram"])
     p = reference([ids("abab"), ids("abc")], len(corpora.each[0].store.unigram_counts))
     a, b, c = ids("abc")
@@ -120,9 +122,18 @@ def texts_of(documents: Documents) -> tuple[tuple[int, ...], ...]:
 reference_of = functools.cache(reference)  # (texts, size); most tests here count the same megabyte
 
 
-@pytest.mark.parametrize("name", ["clm", "ul2", "mlm"])
-def test_the_floors_of_a_probe_are_of_its_spans(modules, name):
-    architecture = {"clm": "decoder_only", "ul2": "encoder_decoder", "mlm": "encoder_only"}[name]
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [
+        ("clm", "decoder_only"),
+        ("ul2", "encoder_decoder"),
+        ("mlm", "encoder_only"),
+        ("mlm", "decoder_only"),  # reads no token of the span either
+        ("masked_diffusion", "encoder_only"),
+        ("masked_diffusion", "decoder_only"),
+    ],
+)
+def test_the_floors_of_a_probe_are_of_its_spans(modules, name, architecture):
     experiment, corpora = modules(name, architecture)
     p = reference_of(texts_of(corpora.train_documents), len(corpora.each[0].store.unigram_counts))
     options = {"num_documents": 2, "windows_per_document": 2, "length": 20}
@@ -144,11 +155,17 @@ def test_the_floors_of_a_probe_are_of_its_spans(modules, name):
         assert found["floors"] == pytest.approx(bits(lambda w: [(10, 20)], True), rel=1e-9)
         return
     found = measured(Infilling(**options, spans=(4,)), experiment, corpora)["spans"]["4"]
-    assert found["floors"] == pytest.approx(bits(lambda w: [w.span(4)], name == "ul2"), rel=1e-9)
+    prefix = "" if name == "ul2" else "masked_"
+    expected = bits(lambda w: [w.span(4)], name == "ul2")
+    assert found[f"{prefix}floors"] == pytest.approx(expected, rel=1e-9)
+    if name == "masked_diffusion":  # the bound is of a likelihood, whose model reads the span from left to right
+        assert found["floors"] == pytest.approx(bits(lambda w: [w.span(4)], True), rel=1e-9)
+        found = measured(Continuation(**options), experiment, corpora)
+        assert found["floors"] == pytest.approx(bits(lambda w: [(10, 20)], True), rel=1e-9)
     if name == "mlm":
         found = measured(PseudoLogLikelihood(**options, unit="word"), experiment, corpora)
         words = bits(lambda w: unit_spans(w.tokens, "word", experiment.vocab), False)
-        assert found["floors"] == pytest.approx(words, rel=1e-9)
+        assert found["pseudo_floors"] == pytest.approx(words, rel=1e-9)
 
 
 @pytest.mark.parametrize("documents", ["join", "pack", "split"])

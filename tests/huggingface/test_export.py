@@ -162,6 +162,7 @@ def test_pairs_of_texts_have_token_types(exported):
 def test_the_card_and_the_tensors_are_those_of_the_step(trained, tmp_path):
     run_export(f"--workdir={trained}", f"--out={tmp_path / 'out'}", "--step=2", "--dtype=bfloat16")
     out = tmp_path / "out"
+    assert len({path.stat().st_mode for path in out.iterdir()}) == 1  # the weights were their owner's alone
     card = (out / "README.md").read_text()
     for expected in (
         "| held-out loss | 2.296 ± 0.012 nats per scored token |",

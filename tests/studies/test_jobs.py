@@ -78,7 +78,7 @@ def finished(corpus, tmp_path_factory):
     measures = {
         "loss": heldout_loss(),
         "under_prefix_lm": heldout_loss(config="configs/prefix_lm.py", overrides={"data.inputs_length": 32}),
-        "continuation": probe("continuation", "bits_per_byte", num_documents=2, places=1),
+        "continuation": probe("continuation", "bits_per_byte", num_documents=2, windows_per_document=1),
         "accuracy": fine_tuning("accuracy", overrides=fine_tuned),
         "macro_f1": fine_tuning("macro_f1", overrides=fine_tuned),
         "pairs": probe("minimal_pairs", "accuracy", path=str(folder / "pairs.jsonl")),
@@ -529,11 +529,13 @@ def test_the_report_says_that_another_one_had_verdicts_with_another_number_of_se
         ("spans.3.bits_per_byte", {"trigram": 1.5}),
         ("spans.3.nats_per_byte", {"trigram": 1.5 * math.log(2)}),
         ("spans.3.exact_match", {}),  # before, 1.5: no exact match was better, and "nothing follows" from any
+        ("spans.3.masked_bits_per_byte", {"trigram": 1.7}),
         ("exact_match", {"chance": 0.25}),
     ],
 )
 def test_an_exact_match_next_to_bits_per_byte_does_not_have_their_floors(metric, floors):
     of_span = {"exact_match": 0.2, "bits_per_byte": 1.9, "nats_per_byte": 1.3, "floors": {"trigram": 1.5}}
+    of_span |= {"masked_bits_per_byte": 2.0, "masked_floors": {"trigram": 1.7}}
     line = {"spans": {"3": of_span}, "exact_match": 0.5, "floors": {"chance": 0.25}}
     measure = make_measure("infilling", probe("infilling", metric))
     trained = types.SimpleNamespace(answer=lambda *_: line)

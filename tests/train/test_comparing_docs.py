@@ -24,7 +24,7 @@ RUNS = {
 }
 # Shorter rows and texts than by default, on the tests' corpus.
 SMALL_CONFIG = ["--config.data.inputs_length=40", "--config.data.targets_length=40", "--config.train.eval_windows=16"]
-SMALL_PROBE = ["--length=34", "--places=1"]
+SMALL_PROBE = ["--length=34", "--windows_per_document=1"]
 
 
 @pytest.fixture(scope="module")
