@@ -16,6 +16,7 @@ The same command writes the same file. Runs read it with --config.data.tokenizer
 
 import dataclasses
 import os
+import shlex
 import sys
 import tempfile
 import types
@@ -207,7 +208,7 @@ def _print_measures(tokenizer: Tokenizer, heldout: list[tuple[str, ...]], out: s
             f"not in it     {', '.join(appended)}: a run adds these {len(appended)} ids "
             "(data.append_special_tokens, data.mode_tokens)"
         )
-    print(f"use           --config.data.tokenizer={out}")
+    print(f"use           --config.data.tokenizer={shlex.quote(str(out))}")
 
 
 if __name__ == "__main__":

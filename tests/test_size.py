@@ -28,7 +28,7 @@ CODE = {
     "command": 395,
     "configs": 2_470,
     "contract": 441,
-    "data": 4_626,
+    "data": 4_627,
     "evaluation": 1_970,
     "experiment": 1_144,
     "files": 305,
@@ -42,7 +42,7 @@ CODE = {
     "show": 996,
     "studies": 3_356,
     "train": 1_090,
-    "workdir": 830,
+    "workdir": 831,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {

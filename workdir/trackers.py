@@ -8,6 +8,7 @@ import html
 import importlib.util
 import json
 import os
+import shlex
 import sys
 import tempfile
 import textwrap
@@ -137,7 +138,7 @@ class WandB:
             ),
         )
         self._run.define_metric("*", step_metric="step")
-        offline = f"offline: to upload it, wandb sync {run.workdir}/wandb/offline-run-*-{run.run_id}"
+        offline = f"offline: to upload it, wandb sync {shlex.quote(str(run.workdir))}/wandb/offline-run-*-{run.run_id}"
         self.address = offline if self._run.offline else f"{self._run.url}"
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
