@@ -97,7 +97,8 @@ OPTIONAL_FIELDS: dict[str, Dtypes] = {
         "sentence_labels": np.int32,
     },
 }
-_OF_ROWS = ("decoder_annealing_share", "decoder_annealing_key", "auxiliary_loss_weight", "sentence_labels")
+ANNEALING_FIELDS = ("decoder_annealing_share", "decoder_annealing_key")  # without them all pairs are unmasked
+_OF_ROWS = (*ANNEALING_FIELDS, "auxiliary_loss_weight", "sentence_labels")
 
 
 def check_batch(batch: Batch, architecture: str, mask: int = -1) -> None:

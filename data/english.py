@@ -16,7 +16,7 @@ Writes to the new folder --out:
                                       paradigms (Warstadt et al. 2020), with --blimp
 
 Texts that occur twice are written once, those with two labels not at all, and a text of a test part is in no training
-part, whatever its case and punctuation. A fifth of a task without a published test part is its test part, drawn with a
+part, case and punctuation ignored. A fifth of a task without a published test part is its test part, drawn with a
 fixed seed: the same clone gives the same files.
 """
 
@@ -185,7 +185,7 @@ def _without_test(train: Labelled, test: Labelled) -> tuple[Labelled, Labelled]:
 
 
 def found_in(texts: Iterable[str], documents: Iterable[str]) -> set[str]:
-    """Returns the texts of five words or more that a document contains, whatever case and punctuation."""
+    """Returns the texts of five words or more that a document contains, case and punctuation ignored."""
     by_start = collections.defaultdict[tuple[str, ...], list[tuple[list[str], str]]](list)
     for text in texts:
         if len(words := _words(text).split()) >= _CHANCE_WORDS:

@@ -111,11 +111,12 @@ def write_weights(folder: Path, tensors: Mapping[str, np.ndarray], dtype: Weight
         from safetensors.numpy import save_file
     except ImportError:
         raise _no_safetensors_library() from None
-    converted = {name: _convert(name, tensor, dtype) for name, tensor in tensors.items()}
+    path, converted = folder / _WEIGHTS, {name: _convert(name, tensor, dtype) for name, tensor in tensors.items()}
     try:
-        save_file(converted, folder / _WEIGHTS, metadata={"format": "pt"})  # transformers refuses files without it
-        os.umask(mask := os.umask(0))
-        os.chmod(folder / _WEIGHTS, 0o666 & ~mask)  # safetensors writes a file that its owner alone can read
+        path.touch()
+        mode = path.stat().st_mode  # of a new file; safetensors replaces it by one that its owner alone can read
+        save_file(converted, path, metadata={"format": "pt"})  # transformers refuses files without it
+        path.chmod(mode)
     except SafetensorError as error:  # such as a full disk
         raise OSError(str(error)) from error
 

@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from contract.batch import ANNEALING_FIELDS
 from contract.errors import ConfigError
 from models.config import ModelConfig
 from models.flops import hidden_flops, logits_flops, scored_length
@@ -243,7 +244,7 @@ class Learner(abc.ABC):
         teacher, distillation = self.setup.teacher, self.setup.distillation
         assert teacher is not None, "params has a teacher"
         # Only the student's attention is annealed: the teacher reads as it was trained to.
-        open_batch = {name: field for name, field in batch.items() if not name.startswith("decoder_annealing_")}
+        open_batch = {name: field for name, field in batch.items() if name not in ANNEALING_FIELDS}
         teacher_BxLxD = bind(teacher, params["teacher"]).hidden(open_batch)
         scored, [hidden_BxLxD, teacher_BxLxD] = self._scored(batch, hidden_BxLxD, teacher_BxLxD)
         logits_of, parameters = logits_function(self.model, params["transformer"])

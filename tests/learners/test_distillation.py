@@ -56,7 +56,8 @@ def expected_loss(learner, params, teacher, batch):
     total = np.asarray(batch.get(f"{side}_loss_denominators", weights), np.float64).sum()
     logits = logits_of(learner.model, params, batch)
     # Its attention is not annealed with the student's.
-    opened = {field: values for field, values in batch.items() if not field.startswith("decoder_annealing_")}
+    annealing = {"decoder_annealing_share", "decoder_annealing_key"}
+    opened = {field: values for field, values in batch.items() if field not in annealing}
     teacher_logits = logits_of(learner.setup.teacher, teacher, opened)
     hard = soft = 0.0
     for where in zip(*np.nonzero(weights), strict=True):
