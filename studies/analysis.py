@@ -117,9 +117,10 @@ class Measured:
             return ""
         measured = {variant for variant, values in self.values.items() if values}
         if measured <= self.at_floor.keys():
-            floors = " and ".join(dict.fromkeys(self.at_floor.values()))
+            floors = list(dict.fromkeys(self.at_floor.values()))
+            each = {1: "", 2: "both "}.get(len(floors), "all of ")
             which = "no variant" if len(measured) == len(self.values) else "no variant that has been measured"
-            return f"{which} is better than {floors}"
+            return f"{which} is better than {each}{' and '.join(floors)}"
         return f"the baseline `{self.baseline}` is no better than {self.at_floor[self.baseline]}"
 
 

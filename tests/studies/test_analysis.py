@@ -98,6 +98,9 @@ def test_of_a_baseline_at_a_floor_only_better_variants_are_said():
     assert kinds(measure) == {"good": "no test", "other": "no better than a floor"}
     [measure] = analyse(with_outcomes(make_results({"loss": VALUES}), floors={"loss": {"trigram": 1.0}}))
     assert measure.nothing_follows == "no variant is better than trigram"
+    between = {"unigram": 1.95, "trigram": 1.0}  # `good` is better than unigram, the others than neither
+    [measure] = analyse(with_outcomes(make_results({"loss": VALUES}), floors={"loss": between}))
+    assert measure.nothing_follows == "no variant is better than both unigram and trigram"
     results = with_outcomes(make_results({"loss": VALUES}), floors={"loss": {"trigram": 1.0}})
     unfinished = [run for run in results.outcomes if run.variant == "base"]
     [measure] = analyse(dataclasses.replace(results, outcomes=unfinished))
