@@ -168,6 +168,8 @@ def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[Sw
             f"**The held-out loss of {_listed(earlier)} was lower before the end, and measures are of the last step: "
             "at the lowest loss of each run the order may be another (Learning curves).**"
         )
+    for names in _equal_variants(results, measures):
+        said.append(f"**{_listed(names)} are equal in each seed: what they differ in had no effect on the runs.**")
     said.append(f"{complete} of {complete + len(results.problems)} runs are complete.")
     if results.study.seeds < MIN_SEEDS:
         said.append(f"With {plural(results.study.seeds, 'seed')} no means are tested: a test needs {MIN_SEEDS}.")
@@ -206,6 +208,16 @@ def _versions(results: Results) -> dict[str, str]:
         shown = [name for name in names if name.partition("-")[0] not in whole]
         found[version] = ", ".join([*shown, *(f"all of {variant}" for variant in of_version if variant in whole)])
     return found
+
+
+def _equal_variants(results: Results, measures: Sequence[Measured]) -> list[list[str]]:
+    """Returns groups of variants whose runs have equal held-out losses during training, and equal measures."""
+    groups: dict[Any, list[str]] = {}
+    for variant in curves_of(results):
+        values = [measure.values.get(variant) for measure in measures]
+        runs = [(run.seed, [*run.curve.loss]) for run in results.of(variant)]
+        groups.setdefault(str((runs, values)), []).append(f"`{variant}`")
+    return [names for names in groups.values() if len(names) > 1]
 
 
 def _joint_questions(results: Results) -> list[str]:

@@ -208,6 +208,17 @@ def test_only_variants_that_differ_in_several_fields_are_said_to_vary_together(q
     assert headline(results, tmp_path).startswith(f"Study `mask_rates`, baseline `base`. {said}9 of 9 runs")
 
 
+def test_variants_that_are_equal_in_each_seed_are_named(tmp_path):
+    same = VALUES | {"other": VALUES["good"]}
+    said = "**`good` and `other` are equal in each seed: what they differ in had no effect on the runs.**"
+    assert said in headline(make_results({"loss": same}), tmp_path)
+    assert "are equal" not in headline(make_results({"loss": VALUES}), tmp_path)
+    results = make_results({"loss": same})  # equal in what is measured at the end, and not during training
+    curve = Curve([1e5, 1e6], [1e11, 1e12], [3.0, 2.0])
+    runs = [dataclasses.replace(run, curve=curve) if run.variant == "other" else run for run in results.outcomes]
+    assert "are equal" not in headline(dataclasses.replace(results, outcomes=runs), tmp_path)
+
+
 def headline(results, tmp_path):
     return write_report(results, tmp_path).read_text().splitlines()[2]
 
