@@ -145,7 +145,7 @@ def test_evaluations_are_those_of_clm(corpus, variant):
 
 
 def test_rows_of_a_mixture():
-    """Beside rows of MNTP and CLM the rows are the same as alone."""
+    """In a batch with rows of MNTP and CLM the rows are the same as alone."""
     objectives = {"masked": FIXED, "clm": CLM(), "mntp": MNTP(0.3, 1.0, 0.0, "token")}
     table = [Denoiser(name, name, each, 1.0, "", 1.0) for name, each in objectives.items()]
     windows = random_windows(np.random.default_rng(2), [20, 20, 20], denoiser_ids=[0, 1, 2])
