@@ -1,4 +1,4 @@
-"""--probe=linear: what a linear classifier reads from the frozen states of a run, and from those of a Transformer at its start.
+"""--probe=linear: what a linear classifier reads from the frozen states of a run, and of a Transformer at its start.
 
 Each line of the files of labelled texts is an object as in data.source="jsonl":
 
