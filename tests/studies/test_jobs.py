@@ -232,6 +232,7 @@ def test_a_command_that_cannot_work_is_refused_in_one_line(arguments, message, f
 
 def test_a_budget_of_the_command_line_may_have_another_unit(finished, monkeypatch, capsys):
     study, _ = finished
+    monkeypatch.setattr("studies.dry_run._seconds", lambda *_: 1.0)  # without a step
     run_command(monkeypatch, study, "unused", "--dry_run", "--budget=2e9", "--budget_unit=flops")
     assert "2e+09 flops each" in capsys.readouterr().out
 
