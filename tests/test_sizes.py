@@ -4,7 +4,6 @@ import pytest
 
 from command.flags import resolve
 from configs import base, clm, hybrid, mlm, sizes, span_corruption
-from configs.corpora import EXPERIMENTS
 from experiment.experiment import make_experiment
 
 CONFIGS = {"clm.py": clm, "mlm.py": mlm, "span_corruption.py": span_corruption}  # one for each architecture
@@ -41,13 +40,6 @@ def test_a_size_scales_the_layers_of_both_stacks(size, layers):
     config.model.num_decoder_layers = 1
     base.use_size(config, size, {})
     assert (config.model.num_layers, config.model.num_decoder_layers) == layers
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_config_has_every_size(name):
-    for size in sizes.DIAL:
-        model = make_experiment(EXPERIMENTS[name].get_config(size).to_dict()).model
-        assert model.d_model == sizes.DIAL[size].d_model
 
 
 def test_a_size_is_a_preset_of_the_command_line_beside_a_variant():

@@ -1,5 +1,6 @@
 """The commands in docs are accepted: their flags and config fields exist, and their configs are valid."""
 
+import functools
 import importlib
 import importlib.util
 import pathlib
@@ -31,15 +32,19 @@ def commands():
 PRINTED = re.compile(r"`(\w+\.py)`\n\n```python\n(.*?)```", re.DOTALL)
 OF_PAGES = dict(PRINTED.findall((ROOT / "docs" / "data.md").read_text()))
 
-COMMANDS = [pytest.param(words, id=f"{page}-{k}") for k, (page, words) in enumerate(commands())]
+COMMANDS = {}  # page -> its commands
+for _page, _words in commands():
+    COMMANDS.setdefault(_page, []).append(_words)
 
 
-def test_there_are_commands():
-    assert len(COMMANDS) > 40
+@functools.cache
+def check_config(path, config, overrides):
+    """Raises where no experiment can be made of a config file. overrides: pairs of a field and its value."""
+    make_experiment(resolve(str(path), dict(overrides), config))
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_flags_exist_and_the_config_is_valid(words, tmp_path):
+def check(words, folder):
+    """Raises where a flag does not exist or the config is not valid. folder: for the configs that a page prints."""
     module, *arguments = words[2:]
     if "..." in arguments:
         return  # a part of a command
@@ -58,6 +63,20 @@ def test_flags_exist_and_the_config_is_valid(words, tmp_path):
         overrides |= {name: value for name, value in ON_THIS_MACHINE.items() if name in overrides}
         path = ROOT / config
         if config in OF_PAGES:
-            path = tmp_path / config
+            path = folder / config
             path.write_text(OF_PAGES[config])
-        make_experiment(resolve(str(path), overrides, config))
+        check_config(path, config, tuple(overrides.items()))
+
+
+def test_there_are_commands():
+    assert sum(map(len, COMMANDS.values())) > 40
+
+
+@pytest.mark.parametrize("page", COMMANDS)
+def test_flags_exist_and_the_config_is_valid(page, tmp_path):
+    for words in COMMANDS[page]:
+        try:
+            check(words, tmp_path)
+        except Exception as error:
+            error.add_note(f"docs/{page}.md: {shlex.join(words)}")
+            raise

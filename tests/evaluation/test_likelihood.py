@@ -135,8 +135,7 @@ def test_rolling_scores_each_token_once(causal):
     assert rolling(mass, [text])[0].tokens == 104
 
 
-@pytest.mark.parametrize("stack", ["encoder", "decoder"])
-@pytest.mark.parametrize("variant", ["same", "response"])
+@pytest.mark.parametrize(("variant", "stack"), [("same", "encoder"), ("response", "decoder")])
 def test_the_bound_of_masked_diffusion(variant, stack):
     """Against the sum over all parts of a continuation of three tokens: k of them are hidden, k uniform in 1..3.
 

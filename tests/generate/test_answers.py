@@ -70,7 +70,7 @@ def test_draws_depend_on_the_seed_the_prompt_and_the_number_of_the_sample(model)
 def test_prompts_of_similar_lengths_share_a_program(model):
     answers(model, requests_of(model[0], ["abcd"]), GREEDY)
     programs = decode._cache_size()
-    for length in range(1, 10):
+    for length in (1, 9):
         answers(model, requests_of(model[0], ["a" * length]), GREEDY)
     assert decode._cache_size() == programs
 

@@ -35,7 +35,7 @@ def test_a_step_divides_by_the_tokens_of_the_texts_for_any_number_of_microbatche
     chunked = dataclasses.replace(learner.setup, loss=dataclasses.replace(learner.setup.loss, chunk_size=7))
     steps = {
         count: jax.jit(make_train_step(each, optimizer, grad_accum_steps=count, seed=0))(state, batch)
-        for count, each in ((1, learner), (2, learner), (4, dataclasses.replace(learner, setup=chunked)))
+        for count, each in ((1, learner), (4, dataclasses.replace(learner, setup=chunked)))
     }
     logits = np.asarray(jax.nn.log_softmax(tiny.run(experiment.model, state.params["transformer"], batch)), np.float64)
     nats = -np.take_along_axis(logits, batch["encoder_target_tokens"][..., None], axis=2)[..., 0]

@@ -13,7 +13,7 @@ from experiment.experiment import make_experiment
 from learners import LEARNERS
 from learners.learner import TokenPredictionLearner
 from run.step import init_state, make_eval_step, make_train_step
-from tests.learners.row_learners import batch_of, gradients_of, params_of
+from tests.learners.row_learners import batch_of, gradients_of, loss_of, params_of
 from tests.models import tiny
 from tests.objectives.losses.test_chunked_cross_entropy import array_sizes
 from tests.objectives.losses.test_distillation import expected
@@ -35,13 +35,22 @@ def with_teacher(experiment, **sizes):
     return learner, params_of(teacher, seed=5)["transformer"]
 
 
-def gradients(learner, params, batch):
-    """((loss, Sums), gradients); a mixture's learner has no hash."""
+def loss_in(learner, batch):
+    """params -> (loss, Sums); a mixture's learner has no hash."""
 
     def loss(params):
         return learner.loss(params, batch, learner.weights(batch), key=jax.random.key(0), train=True)
 
-    return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+    return loss
+
+
+def loss_and_sums(learner, params, batch):
+    return jax.jit(loss_in(learner, batch))(params)
+
+
+def gradients(learner, params, batch):
+    """((loss, Sums), gradients)."""
+    return jax.jit(jax.value_and_grad(loss_in(learner, batch), has_aux=True))(params)
 
 
 def logits_of(model, params, batch):
@@ -100,7 +109,7 @@ def test_the_loss_is_the_weighted_sum_of_both_at_the_scored_positions(name, arch
     total, count = sums["ratios"]["distillation_loss"]
     assert float(total / count) == pytest.approx(soft, rel=1e-4)
     # What is reported otherwise, and evaluated, is that of the targets alone.
-    (plain, plain_sums), _ = gradients(experiment.learner, params, batch)
+    plain, plain_sums = loss_and_sums(experiment.learner, params, batch)
     assert float(plain) == pytest.approx(hard, rel=1e-4) and "ratios" not in plain_sums
     for key in ("loss_sum", "weight_sum", "correct_sum", "loss_sum_by_group", "weight_sum_by_group"):
         np.testing.assert_allclose(sums[key], plain_sums[key], rtol=1e-5)
@@ -183,12 +192,12 @@ def test_tables_of_other_numbers_of_padding_rows_are_compared_at_the_rows_of_bot
     size = experiment.model.vocab_size
     learner, teacher = with_teacher(experiment, vocab_size=size + 128)
     params, batch = params_of(learner) | {"teacher": teacher}, batch_of(experiment, 4)
-    loss = gradients_of(learner)(params, batch, learner.weights(batch), jax.random.key(0))[0][0]
+    loss, _ = loss_of(learner)(params, batch, learner.weights(batch), jax.random.key(0))
     cut = teacher | {"logits_dense": {"kernel": teacher["logits_dense"]["kernel"][:, :size]}}
     cut |= {"token_embedder": {"embedding": teacher["token_embedder"]["embedding"][:size]}}
     smaller, _ = with_teacher(experiment)
-    expected_loss = gradients_of(smaller)(params | {"teacher": cut}, batch, learner.weights(batch), jax.random.key(0))
-    assert float(loss) == pytest.approx(float(expected_loss[0][0]), rel=1e-5)
+    of_cut, _ = loss_of(smaller)(params | {"teacher": cut}, batch, learner.weights(batch), jax.random.key(0))
+    assert float(loss) == pytest.approx(float(of_cut), rel=1e-5)
 
 
 def test_the_hard_loss_is_over_all_rows_of_the_models_table():
@@ -196,8 +205,8 @@ def test_the_hard_loss_is_over_all_rows_of_the_models_table():
     experiment = experiment_of("clm", "decoder_only")
     learner, teacher = with_teacher(experiment, vocab_size=experiment.vocab.size)
     params, batch = params_of(experiment.learner), batch_of(experiment, 4)
-    (_, sums), _ = gradients(learner, params | {"teacher": teacher}, batch)
-    (_, plain), _ = gradients(experiment.learner, params, batch)
+    _, sums = loss_and_sums(learner, params | {"teacher": teacher}, batch)
+    _, plain = loss_and_sums(experiment.learner, params, batch)
     assert experiment.vocab.size < experiment.model.vocab_size
     assert float(sums["loss_sum"]) == pytest.approx(float(plain["loss_sum"]), rel=1e-5)
 
@@ -211,8 +220,8 @@ def test_the_teacher_has_no_dropout_and_the_model_computes_in_bfloat16():
         experiment = make_experiment(fields | {"precision": precision})
         learner, teacher = with_teacher(experiment, dropout_rate=0.0)
         params, batch = params_of(learner) | {"teacher": teacher}, batch_of(experiment, 4)
-        of_key = functools.partial(gradients_of(learner), params, batch, learner.weights(batch))
-        losses[precision] = [float(of_key(jax.random.key(k))[0][0]) for k in (0, 0, 1)]
+        of_key = functools.partial(loss_of(learner), params, batch, learner.weights(batch))
+        losses[precision] = [float(of_key(jax.random.key(k))[0]) for k in (0, 0, 1)]
     first, again, other = losses["float32"]
     assert first == again != other
     assert losses["bfloat16"][0] == pytest.approx(first, rel=0.05)
@@ -228,7 +237,7 @@ def test_other_losses_of_a_learner_stay_whole():
         learner, teacher = with_teacher(experiment)
         params, batch = params_of(learner), batch_of(experiment, 4)
         weights, key = learner.weights(batch), jax.random.key(0)
-        (loss, sums), _ = gradients_of(learner)(params | {"teacher": teacher}, batch, weights, key)
+        loss, sums = loss_of(learner)(params | {"teacher": teacher}, batch, weights, key)
         auxiliary, soft = (float(a / b) for a, b in (sums["ratios"][ratio], sums["ratios"]["distillation_loss"]))
         factor = getattr(experiment.learner.objective, "loss_weight", 1.0)
         assert float(loss) == pytest.approx(factor * auxiliary + soft, rel=1e-5)

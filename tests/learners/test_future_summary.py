@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 
 from learners.learner import TokenPredictionLearner
 from models.transformer import bind
-from tests.learners.row_learners import gradients_of, params_of
+from tests.learners.row_learners import gradients_of, loss_of, params_of
 from tests.table import random_windows, small_experiment
 
 KEY = jax.random.key(0)
@@ -63,7 +63,7 @@ def test_the_loss_is_that_of_the_next_token_and_the_weighted_mean_of_the_summary
     (loss, sums), _ = gradients_of(learner)(params, batch(), learner.weights(batch()), KEY)
     clm = TokenPredictionLearner(learner.objective, learner.model, learner.setup)
     alone = {"transformer": params["transformer"]}
-    (clm_loss, clm_sums), _ = gradients_of(clm)(alone, batch(), clm.weights(batch()), KEY)
+    clm_loss, clm_sums = loss_of(clm)(alone, batch(), clm.weights(batch()), KEY)
     total, weight = by_hand(summary, params)
     assert sums["ratios"].keys() == {f"{summary}_loss"}
     assert tuple(map(float, sums["ratios"][f"{summary}_loss"])) == pytest.approx((total, weight), rel=1e-5)
@@ -78,7 +78,7 @@ def test_chunks_and_microbatches_change_nothing(summary):
     params, weights = params_of(learner), learner.weights(batch())
     chunked = dataclasses.replace(learner.setup, loss=dataclasses.replace(learner.setup.loss, chunk_size=7))
     whole = gradients_of(learner)(params, batch(), weights, KEY)
-    parts = [jax.tree.map(lambda x, rows=rows: x[rows], batch()) for rows in (slice(1), slice(1, 4))]
+    parts = [jax.tree.map(lambda x, rows=rows: x[rows], batch()) for rows in (slice(0, None, 2), slice(1, None, 2))]
     of_parts = [gradients_of(dataclasses.replace(learner, setup=chunked))(params, part, weights, KEY) for part in parts]
     close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
     jax.tree.map(close, jax.tree.map(np.add, *of_parts), whole)

@@ -106,9 +106,9 @@ def by_hand():
 
 def test_both_losses_by_hand():
     loss, sums, _ = gradients(experiment().learner, params(), batch())
-    expected = float(clm_gradients()[0])
+    expected, by_name = float(clm_gradients()[0]), by_hand()
     for name, weight in (("latent", 2.0), ("kl", 0.5)):
-        totals = by_hand()[name]
+        totals = by_name[name]
         assert len(set(totals[:, 1])) == HORIZON  # denominators differ
         np.testing.assert_allclose(np.stack(sums["ratios"][f"{name}_loss"], axis=1), totals, rtol=1e-4)
         expected += weight * (totals[:, 0] / totals[:, 1]).mean()
@@ -156,7 +156,7 @@ def test_chunks_change_nothing():
 def test_microbatches_add_up_to_the_batch():
     learner = experiment().learner
     weights = learner.weights(batch())
-    parts = (jax.tree.map(lambda x, rows=rows: x[rows], batch()) for rows in (slice(2), slice(2, 6)))
+    parts = (jax.tree.map(lambda x, rows=rows: x[rows], batch()) for rows in (slice(0, None, 2), slice(1, None, 2)))
     total = jax.tree.map(np.add, *(gradients(learner, params(), part, weights) for part in parts))
     expected = gradients(learner, params(), batch())
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), total, expected)

@@ -14,7 +14,7 @@ from learners.learner import TokenPredictionLearner
 from learners.multi_token_prediction import future_tokens
 from objectives import OBJECTIVES
 from objectives.sft import SFT
-from tests.learners.row_learners import gradients_of, params_of
+from tests.learners.row_learners import gradients_of, loss_of, params_of
 from tests.table import small_config, small_experiment
 
 CONFIGS = ("future_summary", "multi_token_prediction", "next_latent")
@@ -99,7 +99,7 @@ def test_the_loss_of_tokens_is_that_of_sft_and_no_loss_of_tokens_reads_the_promp
     sft = TokenPredictionLearner(learner.objective, learner.model, learner.setup)
     alone = {"transformer": params["transformer"]}
     (_, sums), _ = gradients_of(learner)(params, plain, learner.weights(plain), KEY)
-    (_, of_sft), _ = gradients_of(sft)(alone, plain, sft.weights(plain), KEY)
+    _, of_sft = loss_of(sft)(alone, plain, sft.weights(plain), KEY)
     for name in ("loss_sum", "weight_sum", "correct_sum"):
         assert float(sums[name]) == pytest.approx(float(of_sft[name]), rel=1e-5)
     in_prompt = (plain["decoder_loss_weights"] == 0) & (plain["decoder_segment_ids"] > 0)

@@ -9,6 +9,7 @@ import pytest
 from data.windows.corpus_statistics import HELDOUT_TOKENS, trigram_loss
 from evaluation.__main__ import evaluate
 from run.compiled_run import make_run
+from tests.learners.row_learners import params_of
 from tests.table import reads_corpus, small_experiment
 from train.summary import count_text, summary_lines
 
@@ -19,7 +20,7 @@ def run_of(corpus, name, **overrides):
 
 
 def evaluated(run):
-    return evaluate(run, run.init_state().params)
+    return evaluate(run, params_of(run.experiment.learner))
 
 
 def scored(run):

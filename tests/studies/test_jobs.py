@@ -75,9 +75,10 @@ def finished(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
     labelled = on(corpus) | {"data.source": "jsonl", "data.path": str(corpus / "labelled.jsonl")}
     fine_tuned = labelled | {"objective.classes": ("a", "b"), "train.steps": 2, "optimizer.warmup_steps": 1}
+    as_prefix_lm = {"data.inputs_length": 32, "train.eval_windows": 8}
     measures = {
         "loss": heldout_loss(),
-        "under_prefix_lm": heldout_loss(config="configs/prefix_lm.py", overrides={"data.inputs_length": 32}),
+        "under_prefix_lm": heldout_loss(config="configs/prefix_lm.py", overrides=as_prefix_lm),
         "continuation": probe("continuation", "bits_per_byte", num_documents=2, windows_per_document=1),
         "accuracy": fine_tuning("accuracy", overrides=fine_tuned),
         "macro_f1": fine_tuning("macro_f1", overrides=fine_tuned),
@@ -91,6 +92,12 @@ def finished(corpus, tmp_path_factory):
         patch.setattr("studies.__main__.jax.config.update", lambda *_: None)
         run_command(patch, study, folder / "out")
     return study, folder / "out"
+
+
+@pytest.fixture(scope="module")
+def plan(finished):
+    study, _ = finished
+    return make_plan(load_study(str(study)), {})
 
 
 def test_a_study_leaves_an_outcome_for_each_run_and_a_report(finished):
@@ -225,6 +232,7 @@ def test_a_command_that_cannot_work_is_refused_in_one_line(arguments, message, f
 
 def test_a_budget_of_the_command_line_may_have_another_unit(finished, monkeypatch, capsys):
     study, _ = finished
+    monkeypatch.setattr("studies.dry_run._seconds", lambda *_: 1.0)  # without a step
     run_command(monkeypatch, study, "unused", "--dry_run", "--budget=2e9", "--budget_unit=flops")
     assert "2e+09 flops each" in capsys.readouterr().out
 
@@ -400,11 +408,11 @@ def replaced(file, **changes):
         (lambda file: file.write_text("[]"), "it has no fields"),
     ],
 )
-def test_an_outcome_that_is_not_of_its_run_is_damaged_and_named(damage, message, finished, tmp_path):
-    study, out = finished
+def test_an_outcome_that_is_not_of_its_run_is_damaged_and_named(damage, message, finished, plan, tmp_path):
+    _, out = finished
     shutil.copytree(out / "outcomes", tmp_path / "outcomes")
     damage(tmp_path / "outcomes" / "slow-seed0.json")
-    outcome = StudyFolder(tmp_path).outcome(Job("slow", 0), make_plan(load_study(str(study)), {}))
+    outcome = StudyFolder(tmp_path).outcome(Job("slow", 0), plan)
     assert outcome.state == "damaged" and re.search(message, outcome.reason) and "\n" not in outcome.reason
     assert (outcome.variant, outcome.seed) == ("slow", 0)
 
@@ -515,7 +523,7 @@ def test_the_report_says_that_another_one_had_verdicts_with_another_number_of_se
     for job in jobs_of(plan):
         folder.write(job, outcome_of(job, plan, values=dict.fromkeys(measures, 2.0 + 0.1 * job.seed)))
     said = "A report with verdicts was also written with"
-    for seeds, others in ((2, ""), (3, ""), (3, ""), (4, f"{said} 3 seeds"), (3, f"{said} 4 seeds")):
+    for seeds, others in ((2, ""), (3, ""), (4, f"{said} 3 seeds"), (3, f"{said} 4 seeds")):
         run_command(monkeypatch, study, folder.path, "--report", f"--seeds={seeds}")
         page = (folder.path / "report.md").read_text()
         assert others in page and (said in page) == bool(others)  # means of two seeds have no test
@@ -542,14 +550,14 @@ def test_an_exact_match_next_to_bits_per_byte_does_not_have_their_floors(metric,
     assert measure.measure("infilling", trained).floors == floors
 
 
-def test_a_run_that_was_trained_on_another_corpus_is_not_measured(finished, tmp_path):
-    study, out = finished
+def test_a_run_that_was_trained_on_another_corpus_is_not_measured(finished, plan, tmp_path):
+    _, out = finished
     folder = StudyFolder(shutil.copytree(out, tmp_path / "copy"))
     workdir = folder.workdir("slow-seed0")
     config = workdir.config()
     workdir.write_config(config | {"corpus": config["corpus"] | {"fingerprint": "other"}})
     with pytest.raises(ConfigError, match=r"slow-seed0 was trained on other text than the study's: restore the corpus"):
-        do_job(Job("slow", 0), make_plan(load_study(str(study)), {}), folder)
+        do_job(Job("slow", 0), plan, folder)
 
 
 def write_metrics(folder, **line):
@@ -561,10 +569,10 @@ def write_metrics(folder, **line):
 
 
 @pytest.mark.parametrize("change", [{RATE: 0.5}, {"model.d_ff": 8}, {"train.steps": 3}])
-def test_a_run_of_another_config_is_not_measured(change, finished, tmp_path):
+def test_a_run_of_another_config_is_not_measured(change, finished, plan, tmp_path):
     """Such as a run that was copied into the folder, or continued by train.main: before, it was a run of the study."""
-    study, out = finished
-    folder, plan = StudyFolder(shutil.copytree(out, tmp_path / "copy")), make_plan(load_study(str(study)), {})
+    _, out = finished
+    folder = StudyFolder(shutil.copytree(out, tmp_path / "copy"))
     workdir, job = folder.workdir("slow-seed0"), Job("slow", 0)
     folder.remove(job)
     workdir.write_config(with_fields(workdir.config(), change))

@@ -39,7 +39,7 @@ FIELDS = {
 def config(corpus):
     def config(**changes):
         fields = {name.replace(".", "__"): value for name, value in (FIELDS | changes).items()}
-        return small_config("ul2", "encoder_decoder", **fields | reads_corpus("ul2", corpus))
+        return small_config("ul2", "decoder_only", **fields | reads_corpus("ul2", corpus))
 
     return config
 
@@ -69,7 +69,8 @@ def copy(uninterrupted, tmp_path):
 @pytest.fixture(scope="module")
 def arguments(corpus):
     data = {"data.path": corpus / "text", "data.cache_dir": corpus / "cache"}
-    return ["--config=tests/small_config.py", *(f"--config.{name}={value}" for name, value in (FIELDS | data).items())]
+    overrides = (f"--config.{name}={value}" for name, value in (FIELDS | data).items())
+    return ["--config=tests/small_config.py:ul2,decoder_only", *overrides]
 
 
 def metrics_of(workdir):

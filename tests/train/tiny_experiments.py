@@ -1,11 +1,14 @@
 """Experiments of a few thousand parameters, one for each objective, for tests that need a model and its vocabulary."""
 
+import functools
+
 import jax
 import numpy as np
 
 from configs import clm, mlm
 from configs.base import get_config
 from experiment.experiment import Experiment, make_experiment
+from models.config import ModelConfig
 from models.parameters import Params
 from models.transformer import init_params
 
@@ -55,6 +58,11 @@ def tiny_experiment(
     return make_experiment(fields | config)
 
 
+@functools.cache
+def shapes_of(model: ModelConfig) -> Params:
+    return jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
+
+
 def random_params(experiment: Experiment, *, scale: float = 1.0, seed: int = 0) -> Params:
     """Parameters of the model's shapes: matrices of variance scale^2 / fan-in, and vectors around 1.
 
@@ -66,7 +74,7 @@ def random_params(experiment: Experiment, *, scale: float = 1.0, seed: int = 0) 
         noise = rng.normal(size=shape.shape).astype(shape.dtype)
         return 1 + 0.1 * noise if len(shape.shape) == 1 else scale * noise * shape.shape[-2] ** -0.5
 
-    return jax.tree.map(draw, jax.eval_shape(lambda: init_params(experiment.model, jax.random.key(0))))
+    return jax.tree.map(draw, shapes_of(experiment.model))
 
 
 def paragraph_experiment(steps: int, cache_dir: str) -> Experiment:
