@@ -27,7 +27,7 @@ from run.restore import load_experiment, load_params
 from run.sharding import batch_sharding, local_rows, make_mesh, over_devices, shardings, to_global
 from run.step import init_state
 from tests.in_process import run_here
-from tests.learners.row_learners import batch_of
+from tests.learners.row_learners import batch_of, params_of
 from tests.learners.test_distillation import with_teacher
 from tests.run.test_devices import READ
 from tests.run.test_sharding import SHAPES, D, F, N, tpus
@@ -53,7 +53,7 @@ def step_of(experiment, devices):
     """The step, its state and its batch on a mesh of the devices."""
     mesh, optimizer = make_mesh(experiment.mesh, devices), optax.sgd(1.0)
     rows = batch_sharding(mesh)
-    state = init_state(experiment.learner, optimizer, 0)
+    state = init_state(experiment.learner, optimizer, 0, params=params_of(experiment.learner))
     placed = shardings(mesh, state)
     batch = jax.device_put(batch_of(experiment, experiment.train.batch_size), rows)
     return compiled_train_step(experiment, optimizer, placed, rows), jax.device_put(state, placed), batch
