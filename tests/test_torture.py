@@ -1,13 +1,16 @@
 """Runs that are killed at random moments equal the untouched run (benchmarks/torture.py)."""
 
+import json
 import os
 import random
+import shutil
 import subprocess
 
 import pytest
 
 from benchmarks.first_hour import figures, run
-from benchmarks.torture import ROOT, Difference, Trial, check_equal
+from benchmarks.torture import ROOT, STEPS, Difference, Trial, check_equal
+from tests.data.test_checksums import flip
 
 pytestmark = pytest.mark.slow
 
@@ -30,14 +33,22 @@ def test_kills(folder, monkeypatch):
 def test_a_difference_is_found(folder):
     """Otherwise the comparison of test_kills would prove nothing."""
     [runs] = folder.glob("cloze-torture-*")
-    untouched, other = Trial(runs / "untouched"), Trial(runs / "other", ("seed=1",))
-    other.run_to_end()
+    untouched = Trial(runs / "untouched")
+    expected = untouched.contents()
+    other = Trial(shutil.copytree(untouched.folder, runs / "other"))
+    check_equal(other, expected)
+    metrics = other.folder / "workdir" / "metrics.jsonl"
+    lines = metrics.read_text()
+    first, _, rest = lines.partition("\n")
+    metrics.write_text(json.dumps(json.loads(first) | {"loss": 0.0}) + "\n" + rest)
     with pytest.raises(Difference, match="line 1 of the metrics differs from the untouched run's"):
-        check_equal(other, untouched.contents())
-    metrics = untouched.folder / "workdir" / "metrics.jsonl"
-    (other.folder / "workdir" / "metrics.jsonl").write_bytes(metrics.read_bytes())
-    with pytest.raises(Difference, match="of the checkpoint differs from the untouched run's"):
-        check_equal(other, untouched.contents())
+        check_equal(other, expected)
+    metrics.write_text(lines)
+    files = (other.folder / "workdir" / "checkpoints" / str(STEPS) / "state").rglob("*")
+    largest = max((path for path in files if path.is_file()), key=lambda path: path.stat().st_size)
+    flip(largest, 8 * (largest.stat().st_size // 2))
+    with pytest.raises(Difference, match=f"{largest.name} of the checkpoint differs from the untouched run's"):
+        check_equal(other, expected)
 
 
 def test_runs_find_the_packages_of_pythonpath(tmp_path, monkeypatch):

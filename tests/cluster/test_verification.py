@@ -1,4 +1,4 @@
-"""Three processes divide the verification of a large token store, and one that finds damage stops all."""
+"""Processes divide the verification of a large token store, and one that finds damage stops all."""
 
 import itertools
 import json
@@ -106,7 +106,7 @@ from cluster.cluster import Cluster
 from contract.errors import ConfigError
 from data.store import checksums, ranges
 from data.store.checksums import read_meta
-cluster = Cluster.join("localhost:%PORT%", 3, int(sys.argv[1]), multi_host=False, timeout_seconds=100)
+cluster = Cluster.join("localhost:%PORT%", 2, int(sys.argv[1]), multi_host=False, timeout_seconds=100)
 checksums._PIECE_BYTES, ranges.SMALL_BYTES, ranges._BLOCK_BYTES = 1000, 0, 300
 read, read_ranges = [], ranges.read_ranges
 
@@ -133,7 +133,7 @@ def test_processes_divide_the_verification_of_tokens_in_a_bucket_and_record_it(s
 
     def opened():
         program = BY_RANGE.replace("%PORT%", str(free_port())).replace("%ADDRESS%", address)
-        return run(program.replace("%STORE%", str(store.folder)), devices=1, processes=3)
+        return run(program.replace("%STORE%", str(store.folder)), devices=1, processes=2)
 
     write_bytes(f"{address}/tokens.bin", contents[:-1] + b"x")
     [line] = {error for _, error in opened()}
@@ -141,12 +141,12 @@ def test_processes_divide_the_verification_of_tokens_in_a_bucket_and_record_it(s
     remove(f"{address}/tokens.bin")
     write_bytes(f"{address}/tokens.bin", contents)
     found = opened()
-    assert [error for _, error in found] == [""] * 3
+    assert [error for _, error in found] == [""] * 2
     ends = sorted(tuple(part) for read, _ in found for part in read)
     assert ends[0][0] == 0 and ends[-1][1] == len(contents), "all of it was read"
     assert all(end == begin for (_, end), (begin, _) in itertools.pairwise(ends)), "and each byte once"
     assert all(read for read, _ in found)
-    assert opened() == [[[], ""]] * 3, "the bucket says that this version was verified"
+    assert opened() == [[[], ""]] * 2, "the bucket says that this version was verified"
 
 
 def test_a_process_alone_verifies_all(store):

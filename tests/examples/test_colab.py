@@ -28,8 +28,8 @@ SMALL = (
 )
 # What the commands of docs/dependencies.md replace of Colab's packages; all others stay at the version of its lists.
 REPLACED = {"jax", "jaxlib", "flax", "orbax-checkpoint", "absl-py"}
-LISTS = {"cpu": "gpu", "gpu": "gpu", "tpu": "tpu"}  # tests/examples/colab_*.txt
-PLUGINS = {"cpu": set(), "gpu": {"jax-cuda12-plugin", "jax-cuda12-pjrt"}, "tpu": {"libtpu"}}
+# The plugins that it replaces too, by the list of Colab's packages: tests/examples/colab_*.txt.
+PLUGINS = {"gpu": {"jax-cuda12-plugin", "jax-cuda12-pjrt"}, "tpu": {"libtpu"}}
 
 
 def tagged(notebook, tag):
@@ -133,7 +133,8 @@ def commands():
 
 def test_the_notebook_installs_what_the_page_says():
     install = tagged(nbformat.read(NOTEBOOK, as_version=4), "install").source
-    assert f"JAX = {json.dumps(commands())}" in install and set(commands()) == set(PLUGINS)
+    assert f"JAX = {json.dumps(commands())}" in install and set(commands()) == {"cpu", *PLUGINS}
+    assert commands()["cpu"] == commands()["gpu"].replace("[cuda12]", "")
 
 
 def pins(text):
@@ -148,7 +149,7 @@ def test_pip_changes_jax_alone_of_what_colab_has(runtime, tmp_path):
         urllib.request.urlopen("https://pypi.org/simple/jax/", timeout=20).close()
     except (urllib.error.URLError, TimeoutError) as error:
         pytest.skip(f"no package index: {error}")
-    colab = pins((pathlib.Path(__file__).parent / f"colab_{LISTS[runtime]}.txt").read_text())
+    colab = pins((pathlib.Path(__file__).parent / f"colab_{runtime}.txt").read_text())
     replaced = REPLACED | PLUGINS[runtime]
     assert replaced <= set(colab)
     stays = "".join(f"{name}=={version}\n" for name, version in colab.items() if name not in replaced)

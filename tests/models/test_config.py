@@ -40,6 +40,24 @@ def test_invalid_configs_raise_one_line_that_names_the_field(changes, field):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("architecture", ["decoder_only", "encoder_only"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("share_stacks", True),
+        ("merged_attention", True),
+        ("continuous_positions", True),
+        ("share_embeddings", False),
+        ("num_decoder_layers", 2),
+    ],
+)
+def test_a_single_stack_has_no_fields_of_two(field, value, architecture):
+    message = f"^model.{field}={value} needs model.architecture='encoder_decoder', not '{architecture}'$"
+    with pytest.raises(ValueError, match=message):
+        tiny.config(architecture=architecture, positions="rope", **{field: value})
+    assert tiny.config(architecture=architecture).of_decoder.num_layers == 2
+
+
 def test_embedding_size_0_means_d_model():
     assert [tiny.config(embedding_size=size).embedding_width for size in (0, 8, 16)] == [16, 8, 16]
     tiny.config(embedding_size=16, tie_embeddings=True)  # the same width: no projection needed

@@ -49,8 +49,10 @@ def test_flops_by_hand(encoder, decoder):
     assert hidden_flops(config_of(encoder, decoder), 9, 8) == expected
 
 
-@DEPTHS
-@pytest.mark.parametrize("changes", [{}, {"positions": "rope", "global_every": 2, "local_distance": 1}], ids=str)
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "changes"),
+    [(3, 1, {}), (1, 3, {}), (1, 3, {"positions": "rope", "global_every": 2, "local_distance": 1})],
+)
 def test_it_is_a_model_of_equal_depths_whose_last_layers_add_nothing(encoder, decoder, changes):
     config, deep = config_of(encoder, decoder, **changes), tiny.config(num_layers=3, **changes)
     params, of_deep = tiny.params(config), copy.deepcopy(tiny.params(deep))
@@ -66,50 +68,39 @@ def test_it_is_a_model_of_equal_depths_whose_last_layers_add_nothing(encoder, de
 
 
 def test_0_and_the_number_of_the_encoder_are_the_model_without_the_field():
-    plain, params = tiny.config(), tiny.params(tiny.config())
-    for decoder in (0, 2):
-        config = config_of(2, decoder)
-        assert array_types(tiny.params(config)) == array_types(params)
-        np.testing.assert_array_equal(tiny.run(config, params, BATCH), tiny.run(plain, params, BATCH))
+    plain, config = tiny.config(), config_of(2, 2)
+    assert config_of(2, 0) == plain
+    params = tiny.params(plain)
+    assert array_types(tiny.params(config)) == array_types(params)
+    np.testing.assert_array_equal(tiny.run(config, params, BATCH), tiny.run(plain, params, BATCH))
 
 
-@DEPTHS
-def test_remat_and_unrolled_layers_change_no_loss_and_no_gradient(encoder, decoder):
-    params = tiny.params(config_of(encoder, decoder))
+def test_remat_and_unrolled_layers_change_no_loss_and_no_gradient():
+    plain = config_of(1, 3)
+    params = tiny.params(plain)
 
     @functools.partial(jax.jit, static_argnums=0)
     def loss_and_gradient(config, params):
         return jax.value_and_grad(lambda params: jnp.square(apply(config, params, BATCH)[:, :3]).mean())(params)
 
-    expected = loss_and_gradient(config_of(encoder, decoder), params)
-    found = loss_and_gradient(config_of(encoder, decoder, remat="full", scan_unroll=2), params)
+    expected = loss_and_gradient(plain, params)
+    found = loss_and_gradient(config_of(1, 3, remat="full", scan_unroll=2), params)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected)
 
 
 def test_initial_values_and_steps_are_those_of_the_depth_of_the_stack():
     """GPT-2's deviation is 0.5 / sqrt(2 * 4) and 0.5 / sqrt(2 * 1). CompleteP's base has 2 layers in each stack."""
+    outputs = tuple(f"{stack}/layers/mlp/wo/kernel" for stack in ("encoder", "decoder"))
     gpt2 = config_of(4, 1, initializer="gpt2", initializer_range=0.5, d_ff=400)
-    params = jax.jit(tiny.init_params, static_argnums=0)(gpt2, jax.random.key(0))
-    for stack, std in (("encoder", 0.5 / 8**0.5), ("decoder", 0.5 / 2**0.5)):
-        np.testing.assert_allclose(np.std(params[stack]["layers"]["mlp"]["wo"]["kernel"]), std, rtol=0.05)
+    for kernel, std in zip(tiny.initial(gpt2, outputs), (0.5 / 8**0.5, 0.5 / 2**0.5), strict=True):
+        np.testing.assert_allclose(np.std(kernel), std, rtol=0.05)
     complete = config_of(8, 4, parameterization="complete_p", base_d_model=16, base_num_layers=2)
-    names = (f"transformer/{stack}/layers/mlp/wo/kernel" for stack in ("encoder", "decoder"))
-    assert [tuple(factors(complete, name)) for name in names] == [(1 / 4, 1, 1 / 4), (1 / 2, 1, 1 / 2)]
+    found = [tuple(factors(complete, f"transformer/{name}")) for name in outputs]
+    assert found == [(1 / 4, 1, 1 / 4), (1 / 2, 1, 1 / 2)]
     standard = config_of(8, 4)
-    kernels = [
-        jax.jit(tiny.init_params, static_argnums=0)(config, jax.random.key(0)) for config in (complete, standard)
-    ]
-    for stack, depth in (("encoder", 4), ("decoder", 2)):
-        ours, plain = (params[stack]["layers"]["mlp"]["wo"]["kernel"] for params in kernels)
+    kernels = (tiny.initial(config, outputs) for config in (complete, standard))
+    for ours, plain, depth in zip(*kernels, (4, 2), strict=True):
         np.testing.assert_allclose(ours * depth, plain, rtol=1e-5)
-
-
-@pytest.mark.parametrize("architecture", ["decoder_only", "encoder_only"])
-def test_a_single_stack_has_no_decoder_of_another_depth(architecture):
-    message = f"^model.num_decoder_layers=2 needs model.architecture='encoder_decoder', not '{architecture}'$"
-    with pytest.raises(ValueError, match=message):
-        config_of(2, 2, architecture=architecture)
-    assert config_of(2, 0, architecture=architecture).of_decoder.num_layers == 2
 
 
 def test_stacks_of_shared_layers_have_one_depth():

@@ -43,7 +43,6 @@ def decode(config, params, batch, cache_length=LENGTH):
     "architecture, prefix, positions",
     [
         ("encoder_decoder", False, "relative"),
-        ("encoder_decoder", False, "rope"),
         ("decoder_only", False, "relative"),
         ("decoder_only", True, "relative"),
         ("decoder_only", True, "rope"),
@@ -61,9 +60,8 @@ def test_gpt_neox_decodes_with_a_cache():
     check_logits(config, "decoder_only", prefix=False)
 
 
-@pytest.mark.parametrize(("encoder", "decoder"), [(3, 1), (1, 3)])
-def test_stacks_of_different_depths_decode_with_a_cache(encoder, decoder):
-    check_logits(tiny.config(num_layers=encoder, num_decoder_layers=decoder), "encoder_decoder", prefix=False)
+def test_stacks_of_different_depths_decode_with_a_cache():
+    check_logits(tiny.config(num_layers=1, num_decoder_layers=3), "encoder_decoder", prefix=False)
 
 
 def test_shared_stacks_decode_with_a_cache():

@@ -45,8 +45,13 @@ LOCAL = dict(global_every=2, local_distance=1, qk_norm=True, attention_softcap=2
 GEMMA = dict(positions="rope", sandwich_norm=True, scale_embeddings=True, global_every=2, first_layer_global=False)
 
 
-@pytest.mark.parametrize("fields", [dict(positions=name) for name in ("relative", "rope", "learned")] + [LOCAL, GEMMA])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("architecture", "fields"),
+    [
+        *((architecture, dict(positions="relative")) for architecture in ARCHITECTURES),
+        *(("encoder_decoder", fields) for fields in (dict(positions="rope"), dict(positions="learned"), LOCAL, GEMMA)),
+    ],
+)
 def test_packed_examples_give_the_logits_of_single_ones_and_are_independent(architecture, fields):
     config = tiny.config(architecture=architecture, **fields)
     params, (first, second) = tiny.params(config), spans(architecture)

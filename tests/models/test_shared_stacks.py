@@ -5,7 +5,6 @@ import copy
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from models.transformer import apply
 from tests.models import tiny
@@ -32,9 +31,8 @@ def test_the_parameters_are_those_of_the_decoder_and_the_encoders_norm_and_biase
     }
 
 
-@pytest.mark.parametrize("positions", ["relative", "rope"])
-def test_two_stacks_with_equal_layers_have_the_same_logits(positions):
-    shared, separate = (tiny.config(share_stacks=share, positions=positions) for share in (True, False))
+def test_two_stacks_with_equal_layers_have_the_same_logits():
+    shared, separate = (tiny.config(share_stacks=share) for share in (True, False))
     params = tiny.params(shared)
     expected = tiny.run(separate, in_two_stacks(params), BATCH)
     np.testing.assert_allclose(tiny.run(shared, params, BATCH), expected, rtol=1e-6, atol=1e-6)
@@ -54,9 +52,3 @@ def test_gradients_are_the_sums_of_both_uses():
     for name, gradients in encoder.items():
         both["decoder"]["layers"][name] = jax.tree.map(jnp.add, both["decoder"]["layers"][name], gradients)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), ours, both)
-
-
-@pytest.mark.parametrize("architecture", ["decoder_only", "encoder_only"])
-def test_a_single_stack_cannot_be_shared(architecture):
-    with pytest.raises(ValueError, match=f"model.share_stacks=True needs .*, not '{architecture}'"):
-        tiny.config(architecture=architecture, share_stacks=True)

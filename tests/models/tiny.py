@@ -49,6 +49,13 @@ def params(config: ModelConfig, seed: int = 0) -> Params:
     return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def initial(config: ModelConfig, paths: tuple[str, ...]) -> list[jax.Array]:
+    """The initial values of the parameters at `paths` alone: the compiler leaves out all others."""
+    leaves = by_path(init_params(config, jax.random.key(0)))
+    return [leaves[path] for path in paths]
+
+
 run = jax.jit(apply, static_argnums=0)  # (config, params, batch) -> logits
 
 

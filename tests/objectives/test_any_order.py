@@ -301,22 +301,6 @@ def test_the_mean_loss_over_all_orders_is_the_any_order_negative_log_likelihood(
     assert np.std(expected) > 0.01  # the orders differ: their mean is no likelihood of one of them
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_each_order_is_a_distribution_over_texts_and_the_mean_bounds_the_likelihood_of_their_mixture(positions):
-    config = model_of(positions, vocab_size=3, tie_embeddings=False)
-    params, orders = tiny.params(config), list(itertools.permutations(range(3)))
-    texts = list(itertools.product(range(3), repeat=3))
-    nats = np.zeros((len(orders), len(texts)))
-    for o, order in enumerate(orders):
-        batch = rows_in_order(texts, [order] * len(texts))
-        log_probabilities = jax.nn.log_softmax(tiny.run(config, params, batch))
-        targets = batch["decoder_target_tokens"][..., None]
-        nats[o] = -np.take_along_axis(np.asarray(log_probabilities), targets, axis=-1)[..., 0].sum(axis=1)
-    np.testing.assert_allclose(np.exp(-nats).sum(axis=1), 1, rtol=1e-5)
-    of_mixture = -np.log(np.exp(-nats).mean(axis=0))
-    assert (nats.mean(axis=0) > of_mixture).all()
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_conditionals_of_sets_give_the_bound_of_masked_diffusion(seed):
     """A row of each order predicts each place from the places that its positions say were read."""
@@ -333,19 +317,18 @@ def test_conditionals_of_sets_give_the_bound_of_masked_diffusion(seed):
 # Runs
 
 
-@pytest.mark.parametrize("variant", ["shuffled", "xlnet"])
-def test_accumulation_gives_the_gradients_of_the_whole_batch(variant):
-    experiment = small_experiment(f"sigma_gpt:{variant}", "decoder_only")
+def test_accumulation_gives_the_gradients_of_the_whole_batch():
+    experiment = small_experiment("sigma_gpt:xlnet", "decoder_only")
     windows = windows_of(experiment, 8, same_keys=False)
     batch = experiment.collate(windows._replace(lengths=np.array([40, 12, 2, 39, 7, 3, 33, 5])), 8)
     state = init_state(experiment.learner, optax.sgd(1.0), seed=0)
     updated = []
-    for accumulation in (1, 2, 4):
+    for accumulation in (1, 4):
         step = make_train_step(experiment.learner, optax.sgd(1.0), grad_accum_steps=accumulation, seed=0)
         updated.append(jax.jit(step)(state, batch)[0].params)
-    for params in updated[1:]:
-        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=1e-6), params, updated[0])
-    moved = jax.tree.map(lambda a, b: np.abs(np.asarray(a) - b).max(), updated[0], state.params)
+    whole, parts = updated
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=1e-6), parts, whole)
+    moved = jax.tree.map(lambda a, b: np.abs(np.asarray(a) - b).max(), whole, state.params)
     assert min(jax.tree.leaves(moved["transformer"]["target_positions"])) > 0
 
 

@@ -5,7 +5,6 @@ import functools
 import itertools
 import math
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,7 +18,6 @@ from experiment.experiment import make_experiment
 from generate.fill_masks import mask_probabilities
 from models.attention import attention_mask
 from models.kernels import choose_attention
-from models.transformer import apply
 from objectives import BlockDiffusion, denoisers_of
 from objectives.algebra.sequences import Sequences
 from objectives.objective import Masked, RowShape
@@ -27,6 +25,7 @@ from objectives.rows import layout
 from run.compiled_run import make_run
 from run.evaluation import evaluate
 from tests.learners.row_learners import params_of
+from tests.models import tiny
 from tests.objectives.helpers import make_collator, random_keys, vocab
 from tests.objectives.test_masked_diffusion import conditional_nats
 from tests.table import random_windows, reads_corpus, small_config, small_experiment
@@ -183,7 +182,7 @@ def model_of(alignment, architecture, **overrides):
     name = "block_diffusion:next" if alignment == "next" else "block_diffusion"
     experiment = small_experiment(name, architecture, **overrides)
     params = params_of(experiment.learner)
-    logits = jax.jit(functools.partial(apply, experiment.model))
+    logits = functools.partial(tiny.run, experiment.model)
 
     def log_probabilities(batch):
         found = np.asarray(logits(params, {k: v for k, v in batch.items() if "source" not in k}), np.float64)

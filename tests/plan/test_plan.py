@@ -112,7 +112,6 @@ def test_remat_accumulation_and_more_devices_keep_fewer_activations():
 
 STEPS = [
     ("clm", "decoder_only", "none", 0.0, {}),
-    ("span_corruption", "encoder_decoder", "full", 0.1, {}),
     ("span_corruption", "encoder_decoder", "full", 0.1, {"model__num_layers": 1, "model__num_decoder_layers": 6}),
 ]
 

@@ -130,6 +130,15 @@ def test_sizes_that_do_not_suit_the_devices_are_errors(sizes, named):
         make_mesh(dataclasses.replace(ONE, **sizes))
 
 
+def test_pmap_is_refused_for_several_processes(monkeypatch):
+    """Each process would have a state of its own, which the first checkpoint cannot contain."""
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    message = "^mesh.backend='pmap' must be 'jit' for several processes: checkpoints need one state of all$"
+    with pytest.raises(ConfigError, match=message):
+        make_mesh(dataclasses.replace(ONE, backend="pmap"))
+    assert make_mesh(ONE).size == 1
+
+
 def test_any_one_axis_can_take_the_devices_that_the_others_leave():
     config = MeshConfig(backend="jit", data=1, fsdp=-1, tensor=2)
     assert mesh_shape(config, 8) == (1, 4, 2)

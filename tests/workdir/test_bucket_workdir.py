@@ -26,7 +26,7 @@ def bucket(buckets, tmp_path) -> str:
 def experiment_of(corpus, **changes):
     fields = {"data__source": "text", "data__path": str(corpus / "text"), "data__cache_dir": str(corpus / "cache")}
     fields |= {"train__steps": 3, "train__checkpoint_every": 1, "train__keep_checkpoints": 3}
-    return make_experiment(small_config("ul2", "encoder_decoder", **(fields | changes)))
+    return make_experiment(small_config("clm", "decoder_only", **(fields | changes)))
 
 
 SAME = ("step", "split", "loss", "learning_rate", "grad_norm", "heldout_digest")

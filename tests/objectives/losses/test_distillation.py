@@ -1,7 +1,6 @@
 """Divergences from a teacher: by hand, against float64, and at their limits."""
 
 import functools
-import itertools
 import math
 
 import jax
@@ -80,15 +79,6 @@ def test_divergences_are_those_of_float64(student, teacher, kind, temperature, t
     found = float(divergence_of(*logits, kind, temperature, top_k=top_k))
     assert found == pytest.approx(expected(*logits, kind, temperature, top_k), rel=2e-4, abs=2e-5)
     assert found > -1e-5 and (kind != "jensen_shannon" or found < math.log(2) + 1e-5)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_fewer_outcomes_never_have_more_divergence(kind):
-    """The data processing inequality; the rest of one token is that token."""
-    teacher, student = np.random.default_rng(0).normal(size=(2, 6)) * 3
-    found = [float(divergence_of(student, teacher, kind, top_k=k)) for k in (1, 2, 3, 4, 5, 0)]
-    assert all(a <= b + 1e-6 for a, b in itertools.pairwise(found)) and found[0] < found[-1]
-    assert found[-2] == pytest.approx(found[-1], rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
