@@ -40,7 +40,7 @@ CODE = {
     "plan": 646,
     "run": 1_325,
     "show": 996,
-    "studies": 3_356,
+    "studies": 3_366,
     "train": 1_090,
     "workdir": 831,
 }
