@@ -355,7 +355,8 @@ def batch_of(experiment: Experiment, examples: list[Example], shape: _Shape, row
     examples = examples + [examples[-1]] * (rows - len(examples))
     inputs = to_sequences([example.inputs for example in examples])
     if (prompting := examples[0].prompting) is not None:
-        batch = masked_rows(experiment, inputs, shape.inputs, prompting)
+        order = attention_order(experiment, inputs.tokens)
+        batch = masked_rows(experiment, inputs, shape.inputs, prompting, order)
     else:
         targets = to_sequences([np.concatenate([example.targets_start, example.hidden]) for example in examples])
         positions, places = [example.position for example in examples], None

@@ -139,7 +139,7 @@ def masks_prompting(experiment: Experiment) -> FillMasks:
 
 
 def attention_order(experiment: Experiment, tokens: np.ndarray) -> np.ndarray | None:
-    """Returns the attention order, int32 [1, W], of a run with a single UniLM pattern. tokens: laid out, int32 [1, W].
+    """Returns the attention order, int32 [E, W], of a run with a single UniLM pattern. tokens: laid out, int32 [E, W].
 
     None for a run with several patterns, or with none: all tokens attend to each other.
     """

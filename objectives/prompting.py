@@ -316,7 +316,7 @@ class FillMasks(Prompting):
         return filled
 
     def attention_order(self, inputs: np.ndarray) -> np.ndarray | None:
-        """int32 [1, W]: the attention order of laid-out inputs, int32 [1, W]; None without one."""
+        """int32 [E, W]: the attention order of laid-out inputs, int32 [E, W]; None without one."""
         del inputs
         return None
 

@@ -29,7 +29,7 @@ CODE = {
     "configs": 2_470,
     "contract": 442,
     "data": 4_627,
-    "evaluation": 1_970,
+    "evaluation": 1_975,
     "experiment": 1_144,
     "files": 305,
     "generate": 1_002,

@@ -50,17 +50,19 @@ class Linear(Probe):
     """The accuracy of a logistic regression on frozen states, for several numbers of labelled texts.
 
     The states are those of the encoder, or of a decoder that reads the text as its inputs: bidirectionally where its
-    layout has a prefix. They are standardized, and the L2 penalty is chosen by cross-validation within the labelled
-    texts. The same regressions on the states of a Transformer with new parameters are the floor of the probe: a gain
-    over them is due to the pre-training (as in Conneau et al. 2018, "What you can cram into a single vector").
+    layout has a prefix. A model that predicts tokens in place reads the text as in training, without masks; block
+    diffusion reads the text as one block. The states are standardized, and the L2 penalty is chosen by cross-validation
+    within the labelled texts. The same regressions on the states of a Transformer with new parameters are the floor of
+    the probe: a gain over them is due to the pre-training (as in Conneau et al. 2018, "What you can cram into a single
+    vector").
 
     path: the file of labelled texts.
     test: the file of the texts that accuracies are over.
     labels: numbers of labelled texts, drawn with the shares of the classes, or "all".
     draws: how many draws of labelled texts an accuracy is the mean of; of "all" there is one.
-    pooling: "mean", over the tokens of the row (models.heads.mean_state); "first", the state at [CLS] or at the
-        encoder's first position; "last", the state that has read the whole text: at its last token in a decoder, at
-        [SEP] or EOS in an encoder.
+    pooling: "mean", over the tokens of the row (models.heads.mean_state); "first", the state at the row's first
+        position, such as [CLS]; "last", the state at its last one: [SEP] or EOS in most encoders, the text's last token
+        in a decoder.
     """
 
     path: str | None = None
@@ -216,14 +218,19 @@ def pooled_states(
     """
     model, vocab = experiment.model, experiment.vocab
     mode_ids = [vocab.mode(mode)] if mode else []
-    before, after = {
-        "encoder_only": ([vocab.cls, *mode_ids], [vocab.sep]),
-        "encoder_decoder": (mode_ids, [vocab.eos]),
-        "decoder_only": (mode_ids, []),
-    }[model.architecture]
+    denoiser = denoisers_with_mode(experiment, mode)[0] if mode else experiment.denoisers[0]
+    in_place = denoiser.objective.prompting
+    if isinstance(in_place, FillMasks):
+        in_place = dataclasses.replace(in_place, block_length=0)
+    else:  # [CLS] and [SEP] around the text of an encoder that predicts no tokens
+        in_place = None if model.has_decoder else FillMasks(mask_rate=0)
+    # Rows that are shifted right lack their last token.
+    has_end = in_place.shifted if in_place else model.has_encoder
+    after = [vocab.eos] * has_end
+    inputs = [np.array([*mode_ids, *text, *after], np.int32) for text in texts]
+    inputs = [in_place.lay_out(text, vocab).inputs for text in inputs] if in_place else inputs
     nothing, end = np.zeros(0, np.int32), np.array([vocab.eos], np.int32)
-    no_masks = None if model.has_decoder else FillMasks(mask_rate=0)
-    examples = [Example(np.array([*before, *text, *after], np.int32), nothing, end, no_masks) for text in texts]
+    examples = [Example(text, nothing, end, in_place) for text in inputs]
     states = np.zeros((len(texts), model.d_model), np.float32)
     for numbered, shape, rows in LanguageModel(experiment, params, mesh).batches(enumerate(examples)):
         batch = batch_of(experiment, [example for _, example in numbered], shape, rows)

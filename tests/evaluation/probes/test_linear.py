@@ -23,6 +23,13 @@ STACKS = {
     "prefix_lm": ("prefix_lm", "decoder_only"),
     "span_corruption": ("span_corruption", "encoder_decoder"),
     "electra": ("electra", "encoder_only"),
+    "masked_diffusion": ("masked_diffusion", "encoder_only"),
+    "masked_diffusion_decoder": ("masked_diffusion", "decoder_only"),
+    "mntp": ("masked_diffusion:next", "decoder_only"),
+    "block_diffusion": ("block_diffusion", "decoder_only"),
+    "mlm_decoder": ("mlm", "decoder_only"),
+    "left_to_right": ("unilm:left_to_right", "encoder_only"),
+    "simcse": ("simcse", "encoder_only"),
 }
 
 
@@ -56,18 +63,26 @@ def row(experiment, before, text, after):
 
 @pytest.mark.parametrize("name", STACKS)
 def test_the_state_of_a_text_is_that_of_its_row_alone(runs, name):
-    """A row by hand: [CLS] text [SEP] in an encoder, the start token and the text in a decoder, text EOS in T5's."""
+    """A row by hand: [CLS] text [SEP] in an encoder, the start token and the text in a decoder, text EOS in T5's.
+
+    Masked diffusion, and block diffusion of one block, have the text alone in their rows.
+    """
     experiment, params, mesh = runs(name)
     vocab, tokenizer = experiment.vocab, experiment.tokenizer
     texts = [tokenizer.encode(text) for text in ("one of more than sixteen tokens", "x")]
     experiment, params = transformer_alone(experiment, params)
     transformer = bind(experiment.model, params)
     states_of = jax.jit(transformer.encode if experiment.model.has_encoder else transformer.hidden)
-    around = {"encoder_only": ([vocab.cls], [vocab.sep]), "decoder_only": ([vocab.decoder_start], [])}
-    before, after = around.get(experiment.model.architecture, ([], [vocab.eos]))
+    ends, start, alone = ([vocab.cls], [vocab.sep]), ([vocab.decoder_start], []), ([], [])
+    around = {"encoder_only": ends, "decoder_only": start, "encoder_decoder": ([], [vocab.eos])}
+    own = {"masked_diffusion": alone, "masked_diffusion_decoder": alone, "block_diffusion": alone, "mlm_decoder": ends}
+    before, after = own.get(name, around[experiment.model.architecture])
     expected: dict[str, list] = {"mean": [], "last": [], "first": []}
     for text in texts:
-        [states] = np.asarray(states_of(row(experiment, before, text, after)))
+        fields = row(experiment, before, text, after)
+        if name == "left_to_right":
+            fields["encoder_attention_order"] = fields["encoder_positions"]
+        [states] = np.asarray(states_of(fields))
         expected["mean"].append(states.mean(axis=0))
         expected["last"].append(states[-1])
         expected["first"].append(states[0])
