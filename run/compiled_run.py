@@ -123,6 +123,7 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, frozen: tuple 
     batch_sharding = sharding.batch_sharding(mesh)
     check_mesh(experiment, mesh)
     attention_of(experiment, platform_of(mesh.devices.flat[0]))
+    abstract_state(experiment, mesh)  # raises for arrays that the mesh does not divide, before a store is made
     corpora = open_corpora(experiment, **opening)
     if experiment.train.epochs:
         experiment = resolve_epochs(experiment, corpora.train_documents)

@@ -32,8 +32,8 @@ def summarize(sums: Mapping[str, Any], denoiser_names: Sequence[str]) -> dict[st
       the learner's ratios, by their names; the learner's class says over which positions each is a mean.
       unknown_fraction: of an evaluation whose learner predicts tokens, the share of unknown tokens (unk) among the
         scored tokens.
-    These are means over the scored tokens of the objective. Two objectives score different tokens, so their losses do
-    not compare.
+    These are means over the scored tokens of the objective, in training weighted by the `loss_weight` of denoisers. Two
+    objectives score different tokens, so their losses do not compare.
     Without scored tokens, loss, perplexity and accuracy are NaN.
     """
     weight = sums["weight_sum"]

@@ -28,7 +28,7 @@ CODE = {
     "command": 395,
     "configs": 2_470,
     "contract": 442,
-    "data": 4_627,
+    "data": 4_630,
     "evaluation": 1_975,
     "experiment": 1_144,
     "files": 305,
@@ -38,11 +38,11 @@ CODE = {
     "models": 1_706,
     "objectives": 4_068,
     "plan": 646,
-    "run": 1_325,
+    "run": 1_326,
     "show": 996,
     "studies": 3_366,
-    "train": 1_090,
-    "workdir": 831,
+    "train": 1_092,
+    "workdir": 832,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {

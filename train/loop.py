@@ -70,7 +70,8 @@ def train_and_evaluate(experiment: Experiment, workdir: Workdir | str, *, consol
             experiment = resolve_memory(experiment, this_machine(), saved=saved)
             run = make_run(experiment, frozen=frozen, show_progress=console is None, exchanges=exchanges)
             start = make_start(run, workdir, checkpoints)
-            same_everywhere |= flatten({"corpus": start.config["corpus"]}) | {"checkpoints": checkpoints.steps()}
+            same_everywhere |= flatten({name: start.config.get(name, {}) for name in ("corpus", "teacher")})
+            same_everywhere["checkpoints"] = checkpoints.steps()
             same_everywhere["model.remat"] = experiment.model.remat
             same_everywhere["train.grad_accum_steps"] = experiment.train.grad_accum_steps
         start, state = (restore_newest_intact if start.step else make_state)(run, start)
@@ -101,7 +102,8 @@ def train(run: CompiledRun, recorder: Recorder, state: TrainState, start: int, s
     batches, pending = run.train_batches(start), None
     recorder.restart_clock(start)
     # The first step of a start compiles, so the trace begins with the second.
-    traced = range(start + 2, start + 2 + config.profile_steps * (jax.process_index() == 0))
+    num_traced = config.profile_steps * (jax.process_index() == 0)
+    traced = range(start + 2, min(start + 2 + num_traced, config.steps + 1))
     stop.restart()
     for step in range(start + 1, config.steps + 1):
         began = time.perf_counter()

@@ -94,7 +94,7 @@ def make_start(run: CompiledRun, workdir: Workdir, checkpoints: Checkpoints) -> 
             )
         if workdir.has_metrics and workdir.metrics():
             _changes(workdir.config(), config)
-        warnings = check_start(experiment, corpora) + check_init_from(experiment) if experiment.train.init_from else []
+        warnings = check_init_from(experiment) + check_start(experiment, corpora) if experiment.train.init_from else []
     return Start(workdir, checkpoints, step, config, warnings)
 
 

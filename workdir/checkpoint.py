@@ -325,11 +325,13 @@ class Checkpoints:
         """
         self.wait()
         steps = self.steps()
-        if not steps:
+        # Of a run that is still training, processes may see different newest checkpoints.
+        newest = min(Cluster().all_gather(max(steps, default=-1)))
+        if newest < 0:
             raise ConfigError(f"no checkpoint in {self._directory}: train this run first")
         if step is not None and step not in steps:
             raise ConfigError(f"no checkpoint of step {step} in {self._directory}: choose one of the steps {steps}")
-        step = steps[-1] if step is None else step
+        step = newest if step is None else step
         return step, self._in_all_processes(step, lambda: self._record(step))
 
     def _delete_old(self) -> None:

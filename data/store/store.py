@@ -272,9 +272,12 @@ def _download(address: str, folder: Path, by_range: bool) -> None:
         for name in meta["file_sizes"]:
             copy_file(f"{address}/{name}", building / name)
         verify(building, meta)
-        with contextlib.suppress(OSError):  # another process of this machine has finished first
+        try:
             os.rename(building, folder)
             remember_verified(folder, meta)
+        except OSError:
+            if not folder.exists():  # or another process of this machine has finished first
+                raise
     except (FileNotFoundError, ValueError) as error:
         raise damaged(address, error) from None
     finally:

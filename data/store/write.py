@@ -100,7 +100,7 @@ def _remove_stale_work(folder: Path) -> None:
 class _Writer:
     """Appends chunks to temporary files, and makes a store of them.
 
-    In memory are the columns of the documents, about 100 bytes for each; tokens, signatures and sets of 5-grams are on
+    In memory are the columns of the documents, about 200 bytes for each; tokens, signatures and sets of 5-grams are on
     disk.
     """
 

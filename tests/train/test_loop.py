@@ -75,6 +75,15 @@ def test_the_next_batch_is_on_the_devices_before_the_host_waits_for_a_step(monke
     assert events.index("wait for 1") < events.index("read 3")  # at most two steps are in progress at a time
 
 
+@pytest.mark.parametrize("profiled", [1, 3, 10])
+def test_a_trace_ends_with_its_steps_or_with_those_of_the_run(profiled, monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.setattr("jax.profiler.start_trace", lambda folder: calls.append("start"))
+    monkeypatch.setattr("jax.profiler.stop_trace", lambda: calls.append("stop"))
+    calls_of_a_run(monkeypatch, tmp_path, train__profile_steps=profiled)
+    assert calls == ["start", "stop"]
+
+
 def recorder_of(monkeypatch, tmp_path, *, useful=1.0, peak_seconds=None, **fields):
     """A recorder of a run whose learner has no metrics of its own."""
     experiment = small_experiment("clm", "decoder_only", train__steps=20, **fields)

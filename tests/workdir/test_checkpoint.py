@@ -14,6 +14,7 @@ import optax
 import orbax.checkpoint as ocp
 import pytest
 
+from cluster.cluster import Cluster
 from contract.errors import ConfigError
 from files import paths
 from files.atomic import write_bytes
@@ -120,6 +121,14 @@ def test_a_missing_step_is_named(saved, tmp_path):
     with pytest.raises(ConfigError, match="no checkpoint in"):
         reader(tmp_path / "nothing").restore(abstract_of(state_of(0)))
     assert not (tmp_path / "nothing").exists()
+
+
+def test_processes_that_list_other_steps_read_the_same_newest_one(saved, monkeypatch):
+    """Of a run that is still training: another process does not see the newest checkpoint yet."""
+    monkeypatch.setattr(Cluster, "all_gather", lambda self, value: [value, 5 if isinstance(value, int) else value])
+    params, step = reader(saved).restore_params(abstract_of(state_of(0)["ema_params"]))
+    assert step == 5
+    assert_same_bits(params, state_of(5)["ema_params"])
 
 
 def test_a_half_written_checkpoint_is_ignored_and_deleted_when_the_run_continues(tmp_path):
