@@ -123,12 +123,11 @@ def make_run(experiment: Experiment, *, mesh: Mesh | None = None, frozen: tuple 
     batch_sharding = sharding.batch_sharding(mesh)
     check_mesh(experiment, mesh)
     attention_of(experiment, platform_of(mesh.devices.flat[0]))
-    abstract_state(experiment, mesh)  # raises for arrays that the mesh does not divide, before a store is made
+    state_shapes = abstract_state(experiment, mesh)  # before a store is made: the mesh may not divide it
     corpora = open_corpora(experiment, **opening)
     if experiment.train.epochs:
         experiment = resolve_epochs(experiment, corpora.train_documents)
     optimizer = make_optimizer(experiment.optimizer, experiment.train.steps, experiment.model)
-    state_shapes = abstract_state(experiment, mesh)
     state_shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes)
     run = CompiledRun(
         experiment=experiment,
