@@ -284,7 +284,8 @@ def pseudo(model: LanguageModel, pairs: Sequence[Pair], *, mode: str | None = No
     texts, spans = [np.concatenate(pair[:2]) for pair in pairs], []
     for number, (pair, text) in enumerate(zip(pairs, texts, strict=True), start=1):
         places = range(len(pair.context), len(text))
-        excess = max((_excess(experiment, denoiser, text, place, place + 1) for place in places[:1]), default=0)
+        ends = {*places[:1], *places[-1:]}
+        excess = max((_excess(experiment, denoiser, text, place, place + 1) for place in ends), default=0)
         if excess > 0:
             raise ConfigError(_too_long(experiment, pair, excess, False, f"text {number}"))
         spans.append([(place, place + 1) for place in places])
