@@ -284,12 +284,22 @@ def pseudo(model: LanguageModel, pairs: Sequence[Pair], *, mode: str | None = No
     texts, spans = [np.concatenate(pair[:2]) for pair in pairs], []
     for number, (pair, text) in enumerate(zip(pairs, texts, strict=True), start=1):
         places = range(len(pair.context), len(text))
-        ends = {*places[:1], *places[-1:]}
-        excess = max((_excess(experiment, denoiser, text, place, place + 1) for place in ends), default=0)
-        if excess > 0:
-            raise ConfigError(_too_long(experiment, pair, excess, False, f"text {number}"))
         spans.append([(place, place + 1) for place in places])
+        check_fits(experiment, denoiser, pair, spans[-1], f"text {number}")
     return _likelihoods(model, pairs, score_texts(model, denoiser, texts, spans), [0] * len(texts))
+
+
+def check_fits(
+    experiment: Experiment, denoiser: Denoiser, pair: Pair, spans: Sequence[tuple[int, int]], where: str
+) -> None:
+    """Raises ConfigError where a text is too long for a row of training with a span hidden; `where` names the text.
+
+    spans: start and end of each, ascending. The first and the last one are checked.
+    """
+    text = np.concatenate(pair[:2])
+    excess = max((_excess(experiment, denoiser, text, *span) for span in (*spans[:1], *spans[-1:])), default=0)
+    if excess > 0:
+        raise ConfigError(_too_long(experiment, pair, excess, False, where))
 
 
 def _run(experiment: Experiment, mode: str | None) -> str:

@@ -15,6 +15,8 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.sources.records import InvalidRecord, numbered_lines, read_object, string_field
+from evaluation.likelihood import Pair as Text
+from evaluation.likelihood import check_fits
 from evaluation.probes.probe import Probe, interval_fields, mean_fields, unit_spans
 from evaluation.scorer import LanguageModel, Side, score_texts
 from experiment.experiment import Experiment
@@ -103,6 +105,9 @@ class MinimalPairs(Probe):
         """Returns the JSON fields of one score. texts: the tokens of each pair's good, then of its bad sentence."""
         vocab, unit = model.experiment.vocab, self.unit or "token"
         spans = [[(0, len(text))] if score == "log_likelihood" else unit_spans(text, unit, vocab) for text in texts]
+        for number, (text, of_text) in enumerate(zip(texts, spans, strict=True)):
+            where = f"--path={self.path}: the {'bad' if number % 2 else 'good'} sentence of pair {number // 2 + 1}"
+            check_fits(model.experiment, denoiser, Text(text[:0], text), of_text, where)
         scores = score_texts(model, denoiser, texts, spans, show_progress=True)
         totals = -(scores.nats + scores.unknown_nats).reshape(-1, 2)
         is_same = [np.array_equal(good, bad) for good, bad in zip(texts[::2], texts[1::2], strict=True)]
