@@ -15,7 +15,7 @@ from contract.vocab import Vocab
 from data.tokenizers.tokenizer import Tokenizer
 from experiment.experiment import Experiment
 from generate.prompts import check_length, to_sequences
-from generate.sampling import allowed_tokens, hash_of, padded_length, padded_rows
+from generate.sampling import allowed_tokens, check_finite, hash_of, padded_length, padded_rows
 from models.config import ModelConfig
 from models.parameters import Params
 from models.transformer import bind
@@ -187,6 +187,8 @@ def mask_probabilities(
 
     batch_size: how many texts the model reads together; the probabilities do not depend on it, except for rounding.
     prompting: as for `masked_batch`.
+
+    Raises ConfigError where logits are NaN or infinite.
     """
     vocab, prompting = experiment.vocab, prompting or masks_prompting(experiment)
     for begin in range(0, len(texts), batch_size):
@@ -199,7 +201,9 @@ def mask_probabilities(
         for row, of_text in enumerate(masks):
             positions[row, : len(of_text)] = of_text
         probabilities = np.asarray(_probabilities(experiment.model, params, batch, positions, vocab))
-        yield from (probabilities[row, : len(of_text)] for row, of_text in enumerate(masks))
+        of_texts = [probabilities[row, : len(of_text)] for row, of_text in enumerate(masks)]
+        check_finite(experiment, not any(np.isnan(of_text).any() for of_text in of_texts))
+        yield from of_texts
 
 
 def first_masks(probabilities_MxV: np.ndarray, order: Order, count: int, random: np.random.Generator) -> np.ndarray:
