@@ -200,6 +200,7 @@ def generate_answers(
     *,
     num_samples: int,
     seed: int,
+    first_sample: int = 0,
     batch_size: int = 16,
 ) -> Iterator[list[Answer]]:
     """Yields `num_samples` answers to each of `requests`, in order.
@@ -209,10 +210,12 @@ def generate_answers(
 
     Raises ConfigError where logits are NaN or infinite.
 
+    first_sample: the number of the first sample.
     batch_size: how many answers are decoded together. Lengths are padded to a few sizes, so that few programs are
       compiled.
     """
-    rows = [(request, sample) for request in requests for sample in range(num_samples)]
+    samples = range(first_sample, first_sample + num_samples)
+    rows = [(request, sample) for request in requests for sample in samples]
     batches = (rows[begin : begin + batch_size] for begin in range(0, len(rows), batch_size))
     decoded = (_decode_rows(experiment, params, batch, sampling, seed) for batch in batches)
     answers = itertools.chain.from_iterable(decoded)
