@@ -8,6 +8,8 @@ labels as groups; or the lines of --path=FILE.jsonl, with an optional group:
 
 import collections
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -125,9 +127,8 @@ class ExactMatch(Probe):
         """
         [denoiser, *_] = self.denoisers(experiment).values()
         if documents is None:
-            lines = read_lines(self.path, _line, "instances", "'prompt' and 'response'")
-            pairs = (encode_pair(experiment, denoiser, *texts, where=f"--path={self.path}") for *texts, _ in lines)
-            return [Item(*pair[:2], group) for pair, (*_, group) in zip(pairs, lines, strict=True)]
+            encode = functools.partial(encode_pair, experiment, denoiser, where=f"--path={self.path}")
+            return read_lines(self.path, lambda fields: _line(fields, encode), "instances", "'prompt' and 'response'")
         tasks = experiment.tasks_of_denoisers[denoiser.name]
         specs = {experiment.tasks[task].corpus: experiment.window_specs[task] for task in tasks}
         items = []
@@ -190,8 +191,11 @@ def _share(is_right: np.ndarray, answers: list[str], chances: np.ndarray) -> dic
     }
 
 
-def _line(fields: Any) -> tuple[str, str, str]:
+def _line(fields: Any, encode: Callable[[str, str], Pair]) -> Item:
     if not isinstance(fields, dict) or not {"prompt", "response"} <= fields.keys():
         raise InvalidRecord("has no 'prompt' or no 'response': an instance is an object with both")
     group = string_field(fields, "group") if "group" in fields else ""
-    return string_field(fields, "prompt"), string_field(fields, "response"), group
+    pair = encode(string_field(fields, "prompt"), string_field(fields, "response"))
+    if not len(pair.continuation):
+        raise InvalidRecord("has no tokens in 'response'")
+    return Item(*pair[:2], group)

@@ -323,6 +323,20 @@ def test_chance_of_a_file_counts_answers_as_texts(tmp_path, monkeypatch):
     assert probe.measure(types.SimpleNamespace(experiment=experiment), None)["floors"] == {"chance": 1.0}
 
 
+def test_an_answer_without_tokens_is_named(tmp_path):
+    """SentencePiece reads a zero-width space as white space."""
+    pytest.importorskip("sentencepiece")
+    from tests.data.test_tokenizer import train_model
+
+    tokenizer = train_model(tmp_path / "t5.model")
+    lines = [{"prompt": "the quick", "response": response} for response in ("fox", "\u200b")]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    for config in ("clm", "sft"):
+        experiment = make_experiment(small_config(config, "decoder_only", data__tokenizer=tokenizer))
+        with pytest.raises(ConfigError, match=r"items\.jsonl:2 has no tokens in 'response': correct that line$"):
+            ExactMatch(path=str(tmp_path / "items.jsonl"))._items(experiment, None)
+
+
 def test_an_objective_that_writes_no_answer_is_refused_in_one_line():
     with pytest.raises(ConfigError, match=r"^--probe=exact_match .*"):
         check_probe(ExactMatch(), make_experiment(small_config("deshuffling", "encoder_decoder")))

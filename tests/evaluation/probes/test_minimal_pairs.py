@@ -72,6 +72,18 @@ def test_a_sentence_that_does_not_fit_a_row_is_refused(name, tmp_path):
         MinimalPairs(path=path).measure(SimpleNamespace(experiment=experiment), None)
 
 
+def test_a_sentence_without_tokens_is_named(tmp_path):
+    """SentencePiece reads a zero-width space as white space."""
+    pytest.importorskip("sentencepiece")
+    from tests.data.tiny_tokenizers import sentencepiece
+
+    tokenizer = sentencepiece(tmp_path / "t5.model")
+    experiment = small_experiment("clm", "decoder_only", data__tokenizer=tokenizer)
+    path = write(tmp_path / "pairs.jsonl", [PAIR, PAIR | {"bad": "\u200b"}])
+    with pytest.raises(ConfigError, match=r"pairs\.jsonl:2 has no tokens in 'bad': correct that line$"):
+        MinimalPairs(path=path).check(experiment)
+
+
 def test_unknown_tokens_count_in_the_scores_of_sentences():
     """Of two tokens of 1 nat, the second of the good sentence is unknown and has 5: the bad one, of 3, is likelier."""
     experiment = small_experiment("clm", "decoder_only")
