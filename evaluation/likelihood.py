@@ -60,10 +60,10 @@ def encode_pair(
     """Returns the tokens of a context and its continuation, as those of the training text of `denoiser`.
 
     A denoiser of prompts and responses, as that of SFT, was trained on texts that were encoded apart, as was any
-    denoiser of a run whose corpora have nothing else. Other denoisers read the tokens of the whole text, divided where
-    the text is divided; a token with characters of both belongs to the continuation. Deviation: lm-eval's models read
-    the tokens of the context alone, followed by the last tokens of the whole. Both agree wherever no token has
-    characters of both.
+    denoiser of a run whose corpora have nothing else. Other denoisers read the tokens of the whole text, divided
+    at the first one that differs from the tokens of the context alone. It belongs to the continuation, with all tokens
+    after it: one with characters of both, and any before that one. Deviation: lm-eval's models read the tokens of the
+    context alone, followed by the last tokens of the whole. Both agree where the whole begins with the former.
 
     Raises ConfigError for text that is not valid Unicode; `where` names it.
     """
@@ -80,7 +80,10 @@ def encode_pair(
 
 
 def continuation_denoiser(experiment: Experiment, mode: str | None = None) -> Denoiser:
-    """Returns the denoiser in whose layout texts are continued: the one that continues prompts of train.generate.
+    """Returns the denoiser in whose layout texts are continued.
+
+    It is one that hides the end of a text, else one that learns responses to prompts, else one of masked
+    diffusion. train.generate prefers one of responses: in a mixture of SFT and CLM it takes SFT, and this is CLM.
 
     mode: a mode token, which restricts the choice to the denoisers with this mode; None: all denoisers.
 

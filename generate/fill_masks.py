@@ -27,8 +27,9 @@ from objectives.rows.clean_copies import block_numbers
 from run.restore import not_a_language_model
 
 # Which masks are filled in first: those whose two likeliest tokens differ most in probability (Kim et al. 2025, arXiv
-# 2502.06768; Dream's topk_margin), with the likeliest token (LLaDA's low_confidence, Dream's maskgit_plus),
-# with the least entropy, the leftmost ones, random ones, or all at once.
+# 2502.06768; Dream's topk_margin), with the likeliest token (LLaDA's low_confidence and Dream's maskgit_plus at
+# temperature 0; above it, they rank by the drawn token), with the least entropy, the leftmost ones, random ones, or all
+# at once.
 Order = Literal["margin", "probability", "entropy", "left_to_right", "random", "once"]
 
 

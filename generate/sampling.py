@@ -24,7 +24,6 @@ from models.decoding import decode_step, init_cache, prefill
 from models.parameters import Params
 from models.transformer import Batch
 
-
 _NOT_FINITE = -1  # in place of a token
 
 

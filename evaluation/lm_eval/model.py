@@ -2,7 +2,7 @@
 
     lm_eval.simple_evaluate(model="cloze", model_args={"workdir": "runs/clm"}, tasks=[...])    after importing this file
 
-Contexts are read as train.generate reads a text to continue, and continuations are scored by evaluation/likelihood.py.
+Contexts are read, and continuations scored, in the layout of evaluation.likelihood.continuation_denoiser.
 """
 
 import logging
@@ -30,7 +30,7 @@ from evaluation.likelihood import (
     most,
     rolling,
 )
-from evaluation.scorer import LanguageModel, hide
+from evaluation.scorer import POSITIONS_PER_BATCH, LanguageModel, hide
 from experiment.experiment import Experiment
 from generate.prompts import Prompt, prompt_length
 from generate.sampling import Answer, Request, Sampling, generate_answers
@@ -39,7 +39,6 @@ from run.restore import language_model, load_experiment, load_params, not_a_lang
 
 NAME = "cloze"
 _REQUESTS_AT_A_TIME = 512  # results of so many requests are cached together
-_POSITIONS_PER_BATCH = 1 << 14
 _LOG = logging.getLogger(__name__)
 
 # Arguments of other models' decoding algorithms, with the values that change nothing.
@@ -267,7 +266,7 @@ class ClozeLM(LM):
             num_samples=1,
             seed=self.seed,
             first_sample=repeat,
-            batch_size=self._rows or max(_POSITIONS_PER_BATCH // (max(lengths) + arguments.max_tokens), 1),
+            batch_size=self._rows or max(POSITIONS_PER_BATCH // (max(lengths) + arguments.max_tokens), 1),
         )
         return (answer for [answer] in answers)
 

@@ -255,7 +255,9 @@ def test_an_instance_longer_than_an_encoder_s_row_is_refused(model_of, tmp_path)
 def test_an_answer_that_does_not_fit_a_row_is_refused(config, model_of, tmp_path):
     model, _ = model_of(config, "decoder_only", model__positions="rope")
     (tmp_path / "items.jsonl").write_text(json.dumps({"prompt": "a" * 30, "response": "b" * 11}))
-    with pytest.raises(ConfigError, match=r"^an instance has 30 tokens of context and 11 of .* for data\.inputs_length"):
+    with pytest.raises(
+        ConfigError, match=r"^an instance has 30 tokens of context and 11 of .* for data\.inputs_length"
+    ):
         ExactMatch(path=str(tmp_path / "items.jsonl")).measure(model, None)
 
 
