@@ -244,6 +244,9 @@ class Model:
         prompts, is_one = listed(prompts)
         _check_batch_size(batch_size)
         chosen = _checked_options(options)
+        if not prompts:
+            chosen.check()
+            return []
         texts = [NamedText(text, f"prompt {number}") for number, text in enumerate(prompts, start=1)]
         model = self._language_model
         read, notes = read_texts(model.experiment, texts, chosen)

@@ -60,10 +60,10 @@ def encode_pair(
     """Returns the tokens of a context and its continuation, as those of the training text of `denoiser`.
 
     A denoiser of prompts and responses, as that of SFT, was trained on texts that were encoded apart, as was any
-    denoiser of a run whose corpora have nothing else. Other denoisers read the tokens of the whole text, divided where
-    the text is divided; a token with characters of both belongs to the continuation. Deviation: lm-eval's models read
-    the tokens of the context alone, followed by the last tokens of the whole. Both agree wherever no token has
-    characters of both.
+    denoiser of a run whose corpora have nothing else. Other denoisers read the tokens of the whole text, divided
+    at the first one that differs from the tokens of the context alone. It belongs to the continuation, with all tokens
+    after it: one with characters of both, and any before that one. Deviation: lm-eval's models read the tokens of the
+    context alone, followed by the last tokens of the whole. Both agree where the whole begins with the former.
 
     Raises ConfigError for text that is not valid Unicode; `where` names it.
     """
@@ -80,7 +80,10 @@ def encode_pair(
 
 
 def continuation_denoiser(experiment: Experiment, mode: str | None = None) -> Denoiser:
-    """Returns the denoiser in whose layout texts are continued: the one that continues prompts of train.generate.
+    """Returns the denoiser in whose layout texts are continued.
+
+    It is one that hides the end of a text, else one that learns responses to prompts, else one of masked
+    diffusion. train.generate prefers one of responses: in a mixture of SFT and CLM it takes SFT, and this is CLM.
 
     mode: a mode token, which restricts the choice to the denoisers with this mode; None: all denoisers.
 
@@ -284,11 +287,22 @@ def pseudo(model: LanguageModel, pairs: Sequence[Pair], *, mode: str | None = No
     texts, spans = [np.concatenate(pair[:2]) for pair in pairs], []
     for number, (pair, text) in enumerate(zip(pairs, texts, strict=True), start=1):
         places = range(len(pair.context), len(text))
-        excess = max((_excess(experiment, denoiser, text, place, place + 1) for place in places[:1]), default=0)
-        if excess > 0:
-            raise ConfigError(_too_long(experiment, pair, excess, False, f"text {number}"))
         spans.append([(place, place + 1) for place in places])
+        check_fits(experiment, denoiser, pair, spans[-1], f"text {number}")
     return _likelihoods(model, pairs, score_texts(model, denoiser, texts, spans), [0] * len(texts))
+
+
+def check_fits(
+    experiment: Experiment, denoiser: Denoiser, pair: Pair, spans: Sequence[tuple[int, int]], where: str
+) -> None:
+    """Raises ConfigError where a text is too long for a row of training with a span hidden; `where` names the text.
+
+    spans: start and end of each, ascending. The first and the last one are checked.
+    """
+    text = np.concatenate(pair[:2])
+    excess = max((_excess(experiment, denoiser, text, *span) for span in (*spans[:1], *spans[-1:])), default=0)
+    if excess > 0:
+        raise ConfigError(_too_long(experiment, pair, excess, False, where))
 
 
 def _run(experiment: Experiment, mode: str | None) -> str:

@@ -57,7 +57,7 @@ _KINDS: dict[Side, tuple[PromptKind, ...]] = {
     "both": (*INFILLING_KINDS, "fill_masks", "continue"),  # the last one: of any order
     "bound": ("fill_masks",),
 }
-_POSITIONS_PER_BATCH = 1 << 14
+POSITIONS_PER_BATCH = 1 << 14
 LOGITS_PER_BATCH = 1 << 27
 
 
@@ -163,7 +163,7 @@ class LanguageModel:
 
         def rows_of(shape: _Shape) -> int:
             """The most rows of a batch."""
-            rows = _POSITIONS_PER_BATCH // (shape.inputs + shape.targets)
+            rows = POSITIONS_PER_BATCH // (shape.inputs + shape.targets)
             rows = min(rows, LOGITS_PER_BATCH // (shape.hidden * model.vocab_size), most or rows)
             return max(rows // parts, 1) * parts
 

@@ -140,8 +140,9 @@ class Experiment:
 
     @functools.cached_property
     def heldout_collate(self) -> Collator:
-        """`collate` with the denoisers of evaluations."""
-        return dataclasses.replace(self.collate, denoisers=tuple(task.heldout() for task in self.tasks))
+        """`collate` with the denoisers of evaluations, and with attention to later tokens open."""
+        denoisers = tuple(task.heldout() for task in self.tasks)
+        return dataclasses.replace(self.collate, denoisers=denoisers, annealing_steps=0)
 
     @functools.cached_property
     def params_shapes(self) -> Params:

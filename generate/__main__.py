@@ -66,8 +66,9 @@ for _name, _text in _OPTIONS.items():
     _DEFINE.get(_name, flags.DEFINE_integer)(_name, getattr(Options, _name), _text, flag_values=_FLAGS)
 _ORDER = (
     "Which masks are filled in first: those whose two likeliest tokens differ most in probability (margin; Dream's "
-    "topk_margin), with the likeliest token (probability; LLaDA's low_confidence, Dream's maskgit_plus), with the "
-    "least entropy, the leftmost, random ones, or all at once. Default: margin; once for teacherless."
+    "topk_margin), with the likeliest token (probability; LLaDA's low_confidence and Dream's maskgit_plus, which rank "
+    "by the drawn token above temperature 0), with the least entropy, the leftmost, random ones, or all at once. "
+    "Default: margin; once for teacherless."
 )
 flags.DEFINE_enum("order", Options.order, get_args(Order), _ORDER, _FLAGS)
 

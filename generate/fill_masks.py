@@ -15,7 +15,7 @@ from contract.vocab import Vocab
 from data.tokenizers.tokenizer import Tokenizer
 from experiment.experiment import Experiment
 from generate.prompts import check_length, to_sequences
-from generate.sampling import allowed_tokens, hash_of, padded_length, padded_rows
+from generate.sampling import allowed_tokens, check_finite, hash_of, padded_length, padded_rows
 from models.config import ModelConfig
 from models.parameters import Params
 from models.transformer import bind
@@ -27,8 +27,9 @@ from objectives.rows.clean_copies import block_numbers
 from run.restore import not_a_language_model
 
 # Which masks are filled in first: those whose two likeliest tokens differ most in probability (Kim et al. 2025, arXiv
-# 2502.06768; Dream's topk_margin), with the likeliest token (LLaDA's low_confidence, Dream's maskgit_plus),
-# with the least entropy, the leftmost ones, random ones, or all at once.
+# 2502.06768; Dream's topk_margin), with the likeliest token (LLaDA's low_confidence and Dream's maskgit_plus at
+# temperature 0; above it, they rank by the drawn token), with the least entropy, the leftmost ones, random ones, or all
+# at once.
 Order = Literal["margin", "probability", "entropy", "left_to_right", "random", "once"]
 
 
@@ -187,6 +188,8 @@ def mask_probabilities(
 
     batch_size: how many texts the model reads together; the probabilities do not depend on it, except for rounding.
     prompting: as for `masked_batch`.
+
+    Raises ConfigError where logits are NaN or infinite.
     """
     vocab, prompting = experiment.vocab, prompting or masks_prompting(experiment)
     for begin in range(0, len(texts), batch_size):
@@ -199,7 +202,9 @@ def mask_probabilities(
         for row, of_text in enumerate(masks):
             positions[row, : len(of_text)] = of_text
         probabilities = np.asarray(_probabilities(experiment.model, params, batch, positions, vocab))
-        yield from (probabilities[row, : len(of_text)] for row, of_text in enumerate(masks))
+        of_texts = [probabilities[row, : len(of_text)] for row, of_text in enumerate(masks)]
+        check_finite(experiment, not any(np.isnan(of_text).any() for of_text in of_texts))
+        yield from of_texts
 
 
 def first_masks(probabilities_MxV: np.ndarray, order: Order, count: int, random: np.random.Generator) -> np.ndarray:

@@ -117,9 +117,9 @@ def max_answer_length(experiment: Experiment, prompt: Prompt, where: str = "--pr
     else:
         given, row, field = len(prompt.inputs) + len(prompt.targets_start), data.inputs_length, "inputs_length"
     check_length(given, row - 1, f"data.{field}={row}, with one position for an answer,", where)
-    if experiment.model.has_encoder:  # the positions of the text, where the targets have these
-        return min(row - given, data.inputs_length - (prompt.position or 0))
-    return row - given
+    # The positions of the text, where the targets have these.
+    is_in_text = experiment.model.has_encoder and prompt.position is not None
+    return min(row - given, data.inputs_length - prompt.position) if is_in_text else row - given
 
 
 def prompt_length(experiment: Experiment, prompt: Prompt) -> int:

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from command.program import visible
+from contract.errors import ConfigError
 from contract.vocab import Vocab
 from data.windows.document_filter import eligible
 from experiment.experiment import Experiment
@@ -41,11 +42,14 @@ def sample_for_display(run: CompiledRun, params: Params) -> str:
     else:
         tokens, document = _heldout_text(run, _sample_length(experiment, denoiser))
         text, truth = prompting.demonstration(tokens, lambda tokens: _inputs_and_targets(experiment, tokens), vocab)
-    if prompting.kind == "fill_masks":
-        [probabilities] = mask_probabilities(experiment, params, [text])
-        answer = prompting.complete(text, probabilities.argmax(axis=-1), vocab)
-    else:
-        answer = _one_answer(experiment, params, denoiser, text)
+    try:
+        if prompting.kind == "fill_masks":
+            [probabilities] = mask_probabilities(experiment, params, [text])
+            answer = prompting.complete(text, probabilities.argmax(axis=-1), vocab)
+        else:
+            answer = _one_answer(experiment, params, denoiser, text)
+    except ConfigError as error:  # logits that are not finite
+        return f"no sample: {error}"
     parts = {"prompt": text, "model": answer, "truth": truth}
     blocks = [_block(title, readable(experiment, ids)) for title, ids in parts.items()]
     return "\n".join([f"a sample ({denoiser.name}), from the held-out {document}:", *blocks])

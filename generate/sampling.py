@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
+from contract.errors import ConfigError
 from contract.vocab import Vocab
 from experiment.experiment import Experiment
 from generate.prompts import Prompt, first_position, prompt_batch, prompt_length
@@ -22,6 +23,8 @@ from models.config import ModelConfig
 from models.decoding import decode_step, init_cache, prefill
 from models.parameters import Params
 from models.transformer import Batch
+
+_NOT_FINITE = -1  # in place of a token
 
 
 class Sampling(NamedTuple):
@@ -47,7 +50,10 @@ class Answer(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The new tokens of each row, with pad after its end. A row that drew an EOS has the EOS at tokens[length]."""
+    """The new tokens of each row, with pad after its end. A row that drew an EOS has the EOS at tokens[length].
+
+    A row ends with _NOT_FINITE where its logits are NaN or infinite.
+    """
 
     tokens_BxT: Array  # int32
     lengths_B: Array  # int32, EOS not counted; the row's limit where no EOS was drawn
@@ -136,9 +142,10 @@ def decode(
         i, logits_BxV, cache, ended_B, tokens_BxT = state
         step_keys_B = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_B, i)
         token_B = sample_token(logits_BxV, step_keys_B, allowed_V=allowed_V, **sampling._asdict())
-        token_B = jnp.where(ended_B, vocab.pad, token_B)
+        is_finite_B = jnp.isfinite(jnp.where(allowed_V, logits_BxV, -jnp.inf).max(axis=-1))
+        token_B = jnp.where(ended_B, vocab.pad, jnp.where(is_finite_B, token_B, _NOT_FINITE))
         logits_BxV, cache = decode_step(config, params, token_B, cache)
-        ended_B |= (token_B == vocab.eos) | (i + 1 >= limits_B)
+        ended_B |= (token_B == vocab.eos) | (token_B == _NOT_FINITE) | (i + 1 >= limits_B)
         return i + 1, logits_BxV, cache, ended_B, tokens_BxT.at[:, i].set(token_B)
 
     rows, prompt_length = batch["decoder_input_tokens"].shape
@@ -192,6 +199,7 @@ def generate_answers(
     *,
     num_samples: int,
     seed: int,
+    first_sample: int = 0,
     batch_size: int = 16,
 ) -> Iterator[list[Answer]]:
     """Yields `num_samples` answers to each of `requests`, in order.
@@ -199,10 +207,14 @@ def generate_answers(
     The draws of an answer are a function of the seed, the prompt's tokens and the number of the sample: they depend on
     neither the other prompts, the place among them, nor the batch size. Equal prompts have equal answers.
 
+    Raises ConfigError where logits are NaN or infinite.
+
+    first_sample: the number of the first sample.
     batch_size: how many answers are decoded together. Lengths are padded to a few sizes, so that few programs are
       compiled.
     """
-    rows = [(request, sample) for request in requests for sample in range(num_samples)]
+    samples = range(first_sample, first_sample + num_samples)
+    rows = [(request, sample) for request in requests for sample in samples]
     batches = (rows[begin : begin + batch_size] for begin in range(0, len(rows), batch_size))
     decoded = (_decode_rows(experiment, params, batch, sampling, seed) for batch in batches)
     answers = itertools.chain.from_iterable(decoded)
@@ -237,10 +249,20 @@ def _decode_rows(
         longest_row=longest_row,
     )
     tokens, lengths = jax.device_get(decoded)
+    check_finite(experiment, not (tokens == _NOT_FINITE).any())
     return [
         Answer(tokens[k, : lengths[k]], finished=bool(lengths[k] < request.max_tokens))
         for k, (request, _) in enumerate(rows)
     ]
+
+
+def check_finite(experiment: Experiment, is_finite: bool) -> None:
+    """Raises ConfigError, one line, for a model whose logits are not finite."""
+    if not is_finite:
+        raise ConfigError(
+            "the model's logits are not finite, so it has no answer: the run diverged, or its numbers overflow in "
+            f"precision={experiment.model.dtype!r}: choose an earlier checkpoint, or train with another precision"
+        )
 
 
 def _keys(rows: Sequence[tuple[Request, int]], seed: int) -> jax.Array:

@@ -252,12 +252,13 @@ def read_prompts(path: str) -> list[NamedText]:
     """
     try:
         content = sys.stdin.buffer.read() if path == "-" else read_bytes(os.path.expanduser(path))
-        text = content.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
         raise ConfigError(f"--prompts={path} cannot be read ({error.strerror}): name a file, or - for stdin") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"--prompts={path} is not UTF-8 (byte {error.start})") from None
-    lines = [NamedText(line, f"--prompts={path}, line {k}") for k, line in enumerate(text.split("\n"), 1) if text]
+    written = text.removesuffix("\n").split("\n") if text else []
+    lines = [NamedText(line, f"--prompts={path}, line {k}") for k, line in enumerate(written, 1)]
     if path.endswith(".jsonl"):
         lines = [NamedText(_prompt_of_object(*each), each.where) for each in lines if each.text.strip()]
     if not lines:

@@ -1,5 +1,6 @@
 """Given texts under a run's own objective: their windows, and the batch of these, a row for each window."""
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -112,8 +113,8 @@ def takes_pairs(experiment: Experiment, denoiser: str | None) -> bool:
 
 
 def batch_of(experiment: Experiment, windows: Windows) -> Batch:
-    """Returns the batch of `windows`, a row for each of them."""
-    return experiment.collate(windows, len(windows.row_ids))
+    """Returns the batch of `windows`, a row for each of them, with attention as at the end of the run."""
+    return dataclasses.replace(experiment.collate, annealing_steps=0)(windows, len(windows.row_ids))
 
 
 def _tokens(experiment: Experiment, text: Text, has_prompt: bool, where: str) -> tuple[np.ndarray, int]:

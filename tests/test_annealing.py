@@ -13,6 +13,7 @@ from experiment.experiment import make_experiment
 from models.attention import attention_mask
 from models.transformer import apply, bind
 from run.compiled_run import make_run
+from run.texts import batch_of, text_windows
 from tests.models import tiny
 from tests.small_fields import small_config
 
@@ -91,6 +92,13 @@ def test_a_run_that_resumes_and_one_of_several_processes_open_the_same_edges(run
 def test_evaluations_read_in_both_directions(run):
     batch = run.heldout.batches[0]
     assert not any(name.startswith("decoder_annealing") for name in batch)
+
+
+def test_given_texts_are_read_in_both_directions(run):
+    windows, _, _ = text_windows(run.experiment, ["def f(x): return x"])
+    for batch in (run.experiment.heldout_collate(windows, 1), batch_of(run.experiment, windows)):
+        assert not any(name.startswith("decoder_annealing") for name in batch)
+        assert future(mask_of(run, batch)).any()
 
 
 def test_causal_rows_of_a_mixture_stay_causal(corpus):

@@ -2,7 +2,7 @@
 
     lm_eval.simple_evaluate(model="cloze", model_args={"workdir": "runs/clm"}, tasks=[...])    after importing this file
 
-Contexts are read as train.generate reads a text to continue, and continuations are scored by evaluation/likelihood.py.
+Contexts are read, and continuations scored, in the layout of evaluation.likelihood.continuation_denoiser.
 """
 
 import logging
@@ -30,7 +30,7 @@ from evaluation.likelihood import (
     most,
     rolling,
 )
-from evaluation.scorer import LanguageModel, hide
+from evaluation.scorer import POSITIONS_PER_BATCH, LanguageModel, hide
 from experiment.experiment import Experiment
 from generate.prompts import Prompt, prompt_length
 from generate.sampling import Answer, Request, Sampling, generate_answers
@@ -39,7 +39,6 @@ from run.restore import language_model, load_experiment, load_params, not_a_lang
 
 NAME = "cloze"
 _REQUESTS_AT_A_TIME = 512  # results of so many requests are cached together
-_POSITIONS_PER_BATCH = 1 << 14
 _LOG = logging.getLogger(__name__)
 
 # Arguments of other models' decoding algorithms, with the values that change nothing.
@@ -213,7 +212,7 @@ class ClozeLM(LM):
         bar = tqdm(total=len(requests), desc="generating", disable=disable_tqdm)
         for (arguments, repeat), contexts in groups.items():
             contexts.sort(key=lambda context: -len(context[1].text))
-            answers = self._answers([prompt for _, prompt in contexts], arguments, (self.seed + repeat) % 2**32)
+            answers = self._answers([prompt for _, prompt in contexts], arguments, repeat)
             for (number, prompt), answer in zip(contexts, answers, strict=True):
                 text = self._decode(prompt.text, answer)
                 results[number] = postprocess_generated_text(text, list(arguments.until), None)
@@ -257,7 +256,7 @@ class ClozeLM(LM):
             "shortened_contexts": self._shortened,
         }
 
-    def _answers(self, prompts: list[Prompt], arguments: Generation, seed: int) -> Iterator[Answer]:
+    def _answers(self, prompts: list[Prompt], arguments: Generation, repeat: int) -> Iterator[Answer]:
         lengths = [len(prompt.inputs) + prompt_length(self._experiment, prompt) for prompt in prompts]
         answers = generate_answers(
             self._experiment,
@@ -265,8 +264,9 @@ class ClozeLM(LM):
             [Request(prompt, arguments.max_tokens) for prompt in prompts],
             arguments.sampling,
             num_samples=1,
-            seed=seed,
-            batch_size=self._rows or max(_POSITIONS_PER_BATCH // (max(lengths) + arguments.max_tokens), 1),
+            seed=self.seed,
+            first_sample=repeat,
+            batch_size=self._rows or max(POSITIONS_PER_BATCH // (max(lengths) + arguments.max_tokens), 1),
         )
         return (answer for [answer] in answers)
 
@@ -300,6 +300,8 @@ def generation_arguments(given: Mapping[str, Any], default_max_tokens: int) -> G
         is_set = {name: value for name, value in given.items() if value is not None}
         normalized = dict(normalize_gen_kwargs(is_set, default_max_tokens))
         until, max_tokens, do_sample = (normalized.pop(name) for name in ("until", "max_gen_toks", "do_sample"))
+        if max_tokens < 1:
+            raise ValueError(f"max_gen_toks={max_tokens} must be 1 or more")
         temperature = float(normalized.pop("temperature", 1.0)) if do_sample else 0.0
         normalized.pop("temperature", None)
         sampling = Sampling(temperature, int(normalized.pop("top_k", 0)), float(normalized.pop("top_p", 1.0)))

@@ -8,6 +8,8 @@ labels as groups; or the lines of --path=FILE.jsonl, with an optional group:
 
 import collections
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -16,8 +18,9 @@ from scipy import stats
 from contract.errors import ConfigError
 from data.sources.gym import make_task
 from data.sources.records import InvalidRecord, string_field
+from data.windows.document_filter import eligible
 from data.windows.documents import Documents, MixedDocuments
-from evaluation.likelihood import are_filled_in, encode_pair
+from evaluation.likelihood import Pair, are_filled_in, check_fits, encode_pair
 from evaluation.probes.minimal_pairs import read_lines
 from evaluation.probes.probe import CONFIDENCE, Probe
 from evaluation.scorer import LanguageModel, score_texts
@@ -96,6 +99,10 @@ class ExactMatch(Probe):
         [denoiser, *_] = self.denoisers(model.experiment).values()
         fields: dict[str, Any] = {"path": self.path} if self.path is not None else {}
         fields["denoiser"] = denoiser.name
+        if corpora is not None:
+            parts = corpora.heldout_documents.by_corpus
+            of_prompts = sum(int(np.count_nonzero(part.store.prompt_lengths[part.index])) for part in parts)
+            fields["skipped_instances"] = of_prompts - len(items)
         if not isinstance(denoiser.objective.prompting, FillMasks):
             is_right = _written(model, denoiser, items)
         else:
@@ -114,20 +121,26 @@ class ExactMatch(Probe):
         return fields | {"interval": f"{CONFIDENCE:.0%}, Wilson score"}
 
     def _items(self, experiment: Experiment, documents: Documents | MixedDocuments | None) -> list[Item]:
-        """Returns the instances. Raises ConfigError where there are none, and for a line that is no instance."""
+        """Returns the instances, without documents that training leaves out because they are longer than a row.
+
+        Raises ConfigError where there are none, and for a line that is no instance.
+        """
+        [denoiser, *_] = self.denoisers(experiment).values()
         if documents is None:
-            [denoiser, *_] = self.denoisers(experiment).values()
-            lines = read_lines(self.path, _line, "instances", "'prompt' and 'response'")
-            pairs = (encode_pair(experiment, denoiser, *texts, where=f"--path={self.path}") for *texts, _ in lines)
-            return [Item(*pair[:2], group) for pair, (*_, group) in zip(pairs, lines, strict=True)]
+            encode = functools.partial(encode_pair, experiment, denoiser, where=f"--path={self.path}")
+            return read_lines(self.path, lambda fields: _line(fields, encode), "instances", "'prompt' and 'response'")
+        tasks = experiment.tasks_of_denoisers[denoiser.name]
+        specs = {experiment.tasks[task].corpus: experiment.window_specs[task] for task in tasks}
         items = []
-        for corpus, part in zip(experiment.data.of_corpora().values(), documents.by_corpus, strict=True):
+        for number, corpus in enumerate(experiment.data.of_corpora().values()):
+            part = documents.by_corpus[number]
+            part = eligible(part, specs[number])[0] if number in specs else part
             chance = make_task(corpus.path).chance if corpus.source == "gym" else 0.0
             prompt_lengths = part.store.prompt_lengths[part.index].tolist()
             labels = part.store.label_ids[part.index].tolist()
             for i, (length, label) in enumerate(zip(prompt_lengths, labels, strict=True)):
-                if length:
-                    tokens = part.tokens(i).astype(np.int32)
+                tokens = part.tokens(i).astype(np.int32)
+                if 0 < length < len(tokens):
                     items.append(Item(tokens[:length], tokens[length:], part.store.labels[label], chance))
         if not items:
             raise ConfigError(
@@ -138,9 +151,14 @@ class ExactMatch(Probe):
 
 
 def _written(model: LanguageModel, denoiser: Denoiser, items: list[Item]) -> np.ndarray:
-    """Returns whether greedy decoding writes each answer, bool [n]."""
+    """Returns whether greedy decoding writes each answer, bool [n].
+
+    Raises ConfigError for an instance that is longer than a row.
+    """
     texts = [np.concatenate([prompt, answer]) for prompt, answer, *_ in items]
     spans = [[(len(item.prompt), len(text))] for item, text in zip(items, texts, strict=True)]
+    for item, of_item in zip(items, spans, strict=True):
+        check_fits(model.experiment, denoiser, Pair(*item[:2]), of_item, "an instance")
     return score_texts(model, denoiser, texts, spans, show_progress=True).is_exact
 
 
@@ -173,8 +191,11 @@ def _share(is_right: np.ndarray, answers: list[str], chances: np.ndarray) -> dic
     }
 
 
-def _line(fields: Any) -> tuple[str, str, str]:
+def _line(fields: Any, encode: Callable[[str, str], Pair]) -> Item:
     if not isinstance(fields, dict) or not {"prompt", "response"} <= fields.keys():
         raise InvalidRecord("has no 'prompt' or no 'response': an instance is an object with both")
     group = string_field(fields, "group") if "group" in fields else ""
-    return string_field(fields, "prompt"), string_field(fields, "response"), group
+    pair = encode(string_field(fields, "prompt"), string_field(fields, "response"))
+    if not len(pair.continuation):
+        raise InvalidRecord("has no tokens in 'response'")
+    return Item(*pair[:2], group)

@@ -37,7 +37,7 @@ _OFFSET, _CHOICE, _SPAN = range(3)  # tags of keys
 class Window(NamedTuple):
     """A run of tokens of a document."""
 
-    document: int  # the number of the document among the documents that are used
+    document: int  # its number among the documents that are used; documents of equal text, or of one prompt, share one
     tokens: np.ndarray  # int32 [n], raw text
     key: np.ndarray  # uint64 [1], the window's random key
 
@@ -70,13 +70,15 @@ def heldout_windows(
     first = np.cumsum([0, *map(len, documents.by_corpus)])  # the number of the first document of each part
     keys = rng.mix64(digests ^ np.uint64(_SEED))
     windows: list[Window] = []
+    numbers: dict[int, int] = {}  # of each key
     num_documents = 0
     for i in np.argsort(keys, kind="stable"):
         part = int(np.searchsorted(first, i, side="right")) - 1
         tokens = documents.by_corpus[part].tokens(int(i - first[part]))[1:]
         if len(tokens) < shortest:
             continue
-        windows += _windows_of(tokens, keys[i : i + 1], num_documents, windows_per_document, length)
+        number = numbers.setdefault(int(keys[i]), num_documents)
+        windows += _windows_of(tokens, keys[i : i + 1], number, windows_per_document, length)
         num_documents += 1
         if num_documents == count:
             break

@@ -15,6 +15,9 @@ import numpy as np
 
 from contract.errors import ConfigError
 from data.sources.records import InvalidRecord, numbered_lines, read_object, string_field
+from data.tokenizers.tokenizer import Tokenizer
+from evaluation.likelihood import Pair as Text
+from evaluation.likelihood import check_fits
 from evaluation.probes.probe import Probe, interval_fields, mean_fields, unit_spans
 from evaluation.scorer import LanguageModel, Side, score_texts
 from experiment.experiment import Experiment
@@ -70,7 +73,7 @@ class MinimalPairs(Probe):
                 f"--unit={self.unit} has no effect on the score log_likelihood: remove it, or add "
                 "--score=pseudo_log_likelihood if the model fills in tokens"
             )
-        read_pairs(self.path, self.group)
+        read_pairs(self.path, self.group, experiment.tokenizer)
 
     def measure(self, model, corpora):
         pairs = read_pairs(self.path, self.group)
@@ -103,6 +106,9 @@ class MinimalPairs(Probe):
         """Returns the JSON fields of one score. texts: the tokens of each pair's good, then of its bad sentence."""
         vocab, unit = model.experiment.vocab, self.unit or "token"
         spans = [[(0, len(text))] if score == "log_likelihood" else unit_spans(text, unit, vocab) for text in texts]
+        for number, (text, of_text) in enumerate(zip(texts, spans, strict=True)):
+            where = f"--path={self.path}: the {'bad' if number % 2 else 'good'} sentence of pair {number // 2 + 1}"
+            check_fits(model.experiment, denoiser, Text(text[:0], text), of_text, where)
         scores = score_texts(model, denoiser, texts, spans, show_progress=True)
         totals = -(scores.nats + scores.unknown_nats).reshape(-1, 2)
         is_same = [np.array_equal(good, bad) for good, bad in zip(texts[::2], texts[1::2], strict=True)]
@@ -121,15 +127,16 @@ class MinimalPairs(Probe):
         return fields
 
 
-def read_pairs(path: str, group_field: str | None) -> list[Pair]:
+def read_pairs(path: str, group_field: str | None, tokenizer: Tokenizer | None = None) -> list[Pair]:
     """Returns the pairs of a file, in the file's order.
 
     group_field: the key of the group, which every line must have; None: "group", which lines may lack.
+    tokenizer: makes tokens of each sentence; None: not checked.
 
     Raises ConfigError, with the number of the line, for a line that is not a pair, and for a file that cannot be read
     or has no pairs.
     """
-    return read_lines(path, lambda fields: _pair(fields, group_field), "pairs", "'good' and 'bad'")
+    return read_lines(path, lambda fields: _pair(fields, group_field, tokenizer), "pairs", "'good' and 'bad'")
 
 
 def read_lines(path: str, make: Callable[[Any], Line], kind: str, keys: str, *, flag: str = "path") -> list[Line]:
@@ -156,7 +163,7 @@ def read_lines(path: str, make: Callable[[Any], Line], kind: str, keys: str, *, 
     return found
 
 
-def _pair(fields, group_field: str | None) -> Pair:
+def _pair(fields, group_field: str | None, tokenizer: Tokenizer | None) -> Pair:
     needed = ["good", "bad", *([group_field] if group_field else [])]
     missing = [key for key in needed if not isinstance(fields, dict) or key not in fields]
     if missing:
@@ -164,4 +171,8 @@ def _pair(fields, group_field: str | None) -> Pair:
         raise InvalidRecord(f"has no {' and no '.join(map(repr, missing))}: a pair is an object with {keys}")
     key = group_field or "group"
     group = string_field(fields, key) if key in fields else ""
-    return Pair(string_field(fields, "good"), string_field(fields, "bad"), group)
+    pair = Pair(string_field(fields, "good"), string_field(fields, "bad"), group)
+    for name in ("good", "bad"):
+        if tokenizer is not None and not len(tokenizer.encode(fields[name])):
+            raise InvalidRecord(f"has no tokens in {name!r}")
+    return pair

@@ -66,8 +66,7 @@ class Probe(abc.ABC):
     def denoisers(self, experiment: Experiment) -> dict[Side, Denoiser]:
         """Returns the denoiser in whose layout the model is scored, for each of `chosen_sides` that the run can see.
 
-        The denoiser is chosen as train.generate chooses the denoiser of a prompt. Raises ConfigError if no denoiser has
-        the mode.
+        The denoiser is that of `find_denoiser`. Raises ConfigError if no denoiser has the mode.
         """
         found = {side: find_denoiser(experiment, side, self.mode) for side in self.chosen_sides}
         return {side: denoiser for side, denoiser in found.items() if denoiser is not None}
@@ -121,14 +120,20 @@ def mean_interval(values: np.ndarray, strata: np.ndarray) -> Interval | None:
 
     values: float [n]. strata: int [n].
     """
-    groups = [values[strata == stratum] for stratum in np.unique(strata)]
-    if len(values) < MIN_DATA or min(map(len, groups)) < 2 or not any(np.ptp(group) for group in groups):
+    groups = _groups(values, strata)
+    if len(values) < MIN_DATA or groups is None:
         return None
 
     def mean(*drawn: np.ndarray, axis: int) -> np.ndarray:
         return sum(group.sum(axis) for group in drawn) / len(values)
 
     return _bootstrap(groups, mean, paired=False)
+
+
+def _groups(values: np.ndarray, strata: np.ndarray) -> list[np.ndarray] | None:
+    """Returns the values of each stratum; None where one has a single value, and where those of each are equal."""
+    groups = [values[strata == stratum] for stratum in np.unique(strata)]
+    return groups if min(map(len, groups)) > 1 and any(np.ptp(group) for group in groups) else None
 
 
 def _bootstrap(data, statistic: Callable[..., np.ndarray], *, paired: bool) -> Interval:
@@ -155,10 +160,8 @@ def mean_stderr(values: np.ndarray, strata: np.ndarray) -> float | None:
 
     None where a stratum has one value, and where the values of each stratum are equal.
     """
-    groups = [values[strata == stratum] for stratum in np.unique(strata)]
-    if min(map(len, groups)) < 2 or not any(np.ptp(group) for group in groups):
-        return None
-    return math.sqrt(sum(len(group) * group.var(ddof=1) for group in groups)) / len(values)
+    groups = _groups(values, strata)
+    return None if groups is None else math.sqrt(sum(len(group) * group.var(ddof=1) for group in groups)) / len(values)
 
 
 def mean_fields(name: str, values: np.ndarray, strata: np.ndarray) -> dict[str, Any]:

@@ -315,6 +315,12 @@ def test_invalid_input_raises_one_line(causal, call, message):
     assert "\n" not in str(error.value)
 
 
+def test_no_prompts_have_no_answers(causal):
+    assert causal.generate([]) == []
+    with pytest.raises(cloze.ConfigError, match="--temperature=-1"):
+        causal.generate([], temperature=-1)
+
+
 def test_a_contrastive_run_has_no_losses_and_no_likelihoods():
     model = cloze.new(small_config("simcse", "encoder_only", model__num_layers=1))
     with pytest.raises(cloze.ConfigError, match=r"^objective\.name='simcse' compares each text with the other texts"):

@@ -18,6 +18,7 @@ from evaluation.scorer import LanguageModel, hide_parts
 from generate.fill_masks import Unmasking, fill_in
 from models.transformer import apply as apply_op_by_op
 from run.restore import reading_mesh
+from tests.table import small_experiment
 from tests.train.tiny_experiments import SPANS, random_params, tiny_experiment
 
 apply = jax.jit(apply_op_by_op, static_argnums=0)
@@ -225,6 +226,14 @@ def test_the_pseudo_likelihood_hides_each_token_of_the_continuation():
         ConfigError, match=r"objective\.name='mlm' on encoder_only does not continue texts, .* use the ps"
     ):
         continuations(model, pairs_of((CONTEXT, A)))
+
+
+def test_a_pseudo_likelihood_fits_with_each_of_its_tokens_hidden():
+    """BART on a single stack writes the text before a hidden token: the last one takes the longest row."""
+    experiment = small_experiment("bart", "decoder_only", data__inputs_length=40)
+    model, text = LanguageModel(experiment, {}, reading_mesh(experiment)), ids("a" * 20)
+    with pytest.raises(ConfigError, match=r"text 1 has 0 tokens .* special tokens 1 too many for data"):
+        pseudo(model, [Pair(text[:0], text)])
 
 
 def test_a_context_that_does_not_fit_is_an_error_or_is_dropped_and_counted(causal):

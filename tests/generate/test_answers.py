@@ -1,8 +1,10 @@
 """Answers to several prompts: equal to those of each prompt alone, for greedy decoding and for draws."""
 
+import jax
 import numpy as np
 import pytest
 
+from contract.errors import ConfigError
 from generate.fill_masks import mask_probabilities, read_masked_prompt
 from generate.prompts import max_answer_length, read_prompt
 from generate.sampling import Request, Sampling, decode, generate_answers
@@ -73,6 +75,26 @@ def test_prompts_of_similar_lengths_share_a_program(model):
     for length in (1, 9):
         answers(model, requests_of(model[0], ["a" * length]), GREEDY)
     assert decode._cache_size() == programs
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_logits_that_are_no_numbers_are_refused(model, sampling, value):
+    """As those of a model that overflows: no answer is empty for this reason."""
+    experiment, params = model
+    kernel = params["logits_dense"]["kernel"].copy()
+    kernel[:, experiment.vocab.content_start] = value
+    broken = params | {"logits_dense": {"kernel": kernel}}
+    with pytest.raises(ConfigError, match=r"^the model's logits are not finite, .*model\.dtype='float32'") as error:
+        list(generate_answers(experiment, broken, requests_of(experiment, ["a"]), sampling, num_samples=1, seed=0))
+    assert "\n" not in str(error.value)
+
+
+def test_probabilities_of_masks_that_are_no_numbers_are_refused():
+    experiment = tiny_experiment("mlm", "encoder_only")
+    params = jax.tree.map(lambda leaf: leaf * np.nan, random_params(experiment))
+    with pytest.raises(ConfigError, match=r"^the model's logits are not finite"):
+        list(mask_probabilities(experiment, params, [read_masked_prompt(experiment, "a[MASK]")]))
 
 
 def test_masks_are_filled_as_in_each_prompt_alone():

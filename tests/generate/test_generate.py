@@ -2,6 +2,7 @@
 
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -141,3 +142,10 @@ def test_a_sample_shows_prompt_answer_and_true_text(corpus, monkeypatch, objecti
         text = replace_sentinels(prompt_ids, spans, vocab) if has_sentinels else np.append(prompt_ids, truth_ids)
         assert len(text) > 8 and document.startswith(decode(text))
         assert prompt.count("<extra_id") in ((1, 2) if has_sentinels else (0,))
+
+
+def test_a_model_that_overflows_has_no_sample_and_its_run_ends(corpus):
+    run = make_run(tiny_experiment("mlm", "encoder_only", data=corpus), show_progress=False)
+    params = jax.tree.map(lambda leaf: leaf * np.nan, random_params(run.experiment))
+    found = sample.sample_for_display(run, {"transformer": params})
+    assert found.startswith("no sample: the model's logits are not finite")

@@ -55,6 +55,7 @@ def test_each_line_has_the_answer_of_the_prompt_alone(workdirs, monkeypatch, cap
 
 FILES = {  # objective, name of the file, its bytes, flags, the error
     "empty": ("clm", "p.txt", b"", [], "p.txt has no prompts: write one in each line"),
+    "blank objects": ("clm", "p.jsonl", b"\n", [], "p.jsonl has no prompts: write one in each line"),
     "not UTF-8": ("clm", "p.txt", b"ab\na\xff", [], r"p.txt is not UTF-8 \(byte 4\)"),
     "no field": ("clm", "p.jsonl", b'{"prompt": "a"}\n{"text": "a"}', [], "p.jsonl, line 2 has no 'prompt': write an"),
     "too long": ("clm", "p.txt", b"a\n" + b"a" * 48, [], r"line 2 has 48 tokens.*data\.inputs_length=48"),
@@ -72,6 +73,12 @@ def test_invalid_files_raise_one_line_before_the_checkpoint_is_read(
     with pytest.raises(ConfigError, match=message) as error:
         run(monkeypatch, capsys, workdirs[objective], f"--prompts={tmp_path}/{name}", *arguments)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("content", "expected"), [(b"\n", [""]), (b"\n\n", ["", ""]), (b"a\n\n", ["a", ""])])
+def test_a_blank_line_is_an_empty_prompt(content, expected, tmp_path):
+    (tmp_path / "p.txt").write_bytes(content)
+    assert [prompt.text for prompt in read_prompts(str(tmp_path / "p.txt"))] == expected
 
 
 def test_a_pipe_has_the_prompts_that_a_process_writes():

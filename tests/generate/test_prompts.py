@@ -195,14 +195,18 @@ def test_a_continuation_omits_the_leading_sentinel_of_the_answer():
 
 
 def test_the_maximal_length_of_an_answer_is_what_the_prompt_leaves_of_a_row():
-    def max_length(objective, architecture, text):
-        experiment = tiny_experiment(objective, architecture)
+    def max_length(objective, architecture, text, **data):
+        experiment = tiny_experiment(objective, architecture, data=data)
         return max_answer_length(experiment, read_prompt(experiment, text, None)[0])
 
     assert max_length("ul2", "encoder_decoder", "a" * 46) == 48  # with mode token and EOS the encoder is full
     assert max_length("ul2", "decoder_only", "a" * 45) == 1
     assert max_length("clm", "encoder_decoder", "a" * 40) == 8
     assert max_length("clm", "decoder_only", "") == 48
+    assert max_length("ul2", "encoder_decoder", "a", targets_length=96) == 96
+    # The tokens of a blank have positions of the text, which are fewer.
+    mass = make_experiment(small_config("mass", "encoder_decoder", data__inputs_length=48, data__targets_length=96))
+    assert max_answer_length(mass, read_prompt(mass, "abc[MASK]", None)[0]) == 48 - 3
 
 
 INVALID_PROMPTS = {

@@ -42,6 +42,8 @@ def test_samples_depend_on_the_seed_and_the_repeat_and_not_on_the_other_requests
     assert len({*first, repeated}) == 5
     assert generated(models["clm"], "d", "c", "a", "def f", **sampled)[1:] == [first[3], first[1], first[0]]
     assert generated(ClozeLM(workdir=workdirs["clm"], seed=5), "def f", "a", "b", "c", **sampled)[0] != first[0]
+    of_seed_1 = generated(ClozeLM(workdir=workdirs["clm"], seed=1), "def f", "def f", **sampled)
+    assert len({first[0], repeated, *of_seed_1}) == 4, "the repeats of one seed are not the first answers of the next"
     not_sampled = generated(models["clm"], *CONTEXTS, max_gen_toks=9, temperature=2.0, do_sample=False)
     assert not_sampled == [greedy(models["clm"], context, 9) for context in CONTEXTS]
 
@@ -66,6 +68,7 @@ def test_contexts_leave_room_for_the_answer(models):
 
 def test_generation_arguments_that_cannot_work_are_errors():
     for name, value, message in (
+        ("max_gen_toks", 0, "max_gen_toks=0 must be 1 or more"),
         ("temperature", "x", "could not convert"),
         ("num_beams", 4, "num_beams=4 is not supp"),
     ):

@@ -251,6 +251,30 @@ def test_an_instance_longer_than_an_encoder_s_row_is_refused(model_of, tmp_path)
         ExactMatch(path=str(tmp_path / "items.jsonl")).measure(model, None)
 
 
+@pytest.mark.parametrize("config", ["clm", "prefix_lm"])
+def test_an_answer_that_does_not_fit_a_row_is_refused(config, model_of, tmp_path):
+    model, _ = model_of(config, "decoder_only", model__positions="rope")
+    (tmp_path / "items.jsonl").write_text(json.dumps({"prompt": "a" * 30, "response": "b" * 11}))
+    with pytest.raises(
+        ConfigError, match=r"^an instance has 30 tokens of context and 11 of .* for data\.inputs_length"
+    ):
+        ExactMatch(path=str(tmp_path / "items.jsonl")).measure(model, None)
+
+
+@pytest.mark.parametrize("config", ["sft", "teacherless"])
+def test_documents_that_training_skips_are_no_instances(config, tmp_path):
+    lines = [{"prompt": "ab", "response": "c" * n} for n in (1, 60, 2, 70, 3)]
+    (tmp_path / "heldout.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "train.jsonl").write_text(json.dumps({"prompt": "x", "response": "y"}))
+    data = {"data__source": "jsonl", "data__path": str(tmp_path / "train.jsonl"), "data__on_unusable": "skip"}
+    data |= {"data__heldout_path": str(tmp_path / "heldout.jsonl"), "data__cache_dir": str(tmp_path)}
+    experiment = make_experiment(small_config(config, "decoder_only", data__documents="whole", **data))
+    params = jax.tree.map(lambda leaf: np.full(leaf.shape, 0.01, leaf.dtype), experiment.params_shapes)
+    model = LanguageModel(*language_model(experiment, params), reading_mesh(experiment))
+    found = ExactMatch().measure(model, open_corpora(experiment, show_progress=False))
+    assert found["instances"] == 3 and found["skipped_instances"] == 2
+
+
 def test_a_group_is_a_measure_of_a_study(cache):
     experiment = make_experiment(fields_of("clm", "decoder_only", cache))
     fields = {"kind": "probe", "probe": "exact_match", "better": "higher", "config": "", "overrides": {}, "fields": {}}
@@ -299,6 +323,20 @@ def test_chance_of_a_file_counts_answers_as_texts(tmp_path, monkeypatch):
     probe = ExactMatch(path=str(tmp_path / "items.jsonl"))
     assert len({item.answer.tobytes() for item in probe._items(experiment, None)}) == 2
     assert probe.measure(types.SimpleNamespace(experiment=experiment), None)["floors"] == {"chance": 1.0}
+
+
+def test_an_answer_without_tokens_is_named(tmp_path):
+    """SentencePiece reads a zero-width space as white space."""
+    pytest.importorskip("sentencepiece")
+    from tests.data.test_tokenizer import train_model
+
+    tokenizer = train_model(tmp_path / "t5.model")
+    lines = [{"prompt": "the quick", "response": response} for response in ("fox", "\u200b")]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    for config in ("clm", "sft"):
+        experiment = make_experiment(small_config(config, "decoder_only", data__tokenizer=tokenizer))
+        with pytest.raises(ConfigError, match=r"items\.jsonl:2 has no tokens in 'response': correct that line$"):
+            ExactMatch(path=str(tmp_path / "items.jsonl"))._items(experiment, None)
 
 
 def test_an_objective_that_writes_no_answer_is_refused_in_one_line():

@@ -1,6 +1,7 @@
 """Probes of held-out text: their windows, the same for every run, and the nats and bytes of hidden tokens."""
 
 import io
+import json
 import math
 
 import numpy as np
@@ -52,6 +53,21 @@ def test_bytes_are_those_of_the_raw_text_and_unknown_tokens_are_not_scored(model
     is_known = text[len(given) :] != vocab.unk
     assert found.nats[1] == pytest.approx(scores.nats[is_known].sum()) and not is_known.all()
     assert found.nats[1] + found.unknown_nats[1] == pytest.approx(scores.nats.sum())
+
+
+def test_documents_of_equal_text_are_one_document_of_the_intervals(tmp_path):
+    """And so are the responses to one prompt, whose windows begin at equal places."""
+    fields = [{"text": f"{k % 6} " + "abcdefgh" * 20} for k in range(12)]
+    fields += [{"prompt": "ab", "response": letter * 60} for letter in "xyz"]
+    (tmp_path / "texts.jsonl").write_text("\n".join(map(json.dumps, fields)))
+    (tmp_path / "train.jsonl").write_text(json.dumps({"text": "training text " * 20}))
+    data = {"data__source": "jsonl", "data__path": str(tmp_path / "train.jsonl"), "data__cache_dir": str(tmp_path)}
+    data |= {"data__heldout_path": str(tmp_path / "texts.jsonl"), "data__documents": "split"}
+    run = make_run(small_experiment("clm", "decoder_only", **data), show_progress=False)
+    documents = run.corpora.heldout_documents
+    windows = heldout_windows(documents, count=ALL, windows_per_document=2, length=16, shortest=16)
+    counts = np.unique([window.document for window in windows], return_counts=True)[1]
+    assert len(windows) == 2 * 15 and sorted(counts) == [4] * 6 + [6]
 
 
 def hidden_text(documents, nats, num_bytes, tokens, is_exact):

@@ -62,6 +62,28 @@ def test_invalid_lines_are_named(case, tmp_path):
     assert "\n" not in str(error.value) and "--path" in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["clm", "mlm"])
+def test_a_sentence_that_does_not_fit_a_row_is_refused(name, tmp_path):
+    """Also with positions that are not learned."""
+    architecture = {"clm": "decoder_only", "mlm": "encoder_only"}[name]
+    experiment = small_experiment(name, architecture, model__positions="rope", data__inputs_length=40)
+    path = write(tmp_path / "pairs.jsonl", [PAIR, PAIR | {"bad": "a" * 41}])
+    with pytest.raises(ConfigError, match=r"the bad sentence of pair 2 has 0 .* 41 of .* too many for data"):
+        MinimalPairs(path=path).measure(SimpleNamespace(experiment=experiment), None)
+
+
+def test_a_sentence_without_tokens_is_named(tmp_path):
+    """SentencePiece reads a zero-width space as white space."""
+    pytest.importorskip("sentencepiece")
+    from tests.data.tiny_tokenizers import sentencepiece
+
+    tokenizer = sentencepiece(tmp_path / "t5.model")
+    experiment = small_experiment("clm", "decoder_only", data__tokenizer=tokenizer)
+    path = write(tmp_path / "pairs.jsonl", [PAIR, PAIR | {"bad": "\u200b"}])
+    with pytest.raises(ConfigError, match=r"pairs\.jsonl:2 has no tokens in 'bad': correct that line$"):
+        MinimalPairs(path=path).check(experiment)
+
+
 def test_unknown_tokens_count_in_the_scores_of_sentences():
     """Of two tokens of 1 nat, the second of the good sentence is unknown and has 5: the bad one, of 3, is likelier."""
     experiment = small_experiment("clm", "decoder_only")
