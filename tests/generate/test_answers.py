@@ -85,7 +85,7 @@ def test_logits_that_are_no_numbers_are_refused(model, sampling, value):
     kernel = params["logits_dense"]["kernel"].copy()
     kernel[:, experiment.vocab.content_start] = value
     broken = params | {"logits_dense": {"kernel": kernel}}
-    with pytest.raises(ConfigError, match=r"^the model's logits are not finite, .*model\.dtype='float32'") as error:
+    with pytest.raises(ConfigError, match=r"^the model's logits are not finite, .*precision='float32'") as error:
         list(generate_answers(experiment, broken, requests_of(experiment, ["a"]), sampling, num_samples=1, seed=0))
     assert "\n" not in str(error.value)
 
