@@ -160,7 +160,11 @@ class Exporter:
         """Writes one model and its tokenizer."""
         family, model, params = contents
         experiment, vocab, origin = self.experiment, self.experiment.vocab, self._origin(part)
-        config = family.huggingface_config(model, vocab)
+        pads = [
+            options.get("pad_token_id") for options in (origin.get("options", {}), family.defaults if origin else {})
+        ]
+        pad = next((pad for pad in pads if pad is not None), vocab.pad)  # which is written: RoBERTa's positions need it
+        config = family.huggingface_config(model, dataclasses.replace(vocab, pad=pad))
         if origin:  # the ids with which texts begin and end are those of the imported folder
             config = {name: value for name, value in config.items() if name not in KEPT_OPTIONS} | origin["options"]
         write_weights(folder, family.to_tensors(params, model, config), self.dtype)
