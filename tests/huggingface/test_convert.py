@@ -197,6 +197,11 @@ def test_overrides_that_contradict_the_folder_are_refused(folders, tmp_path, arg
     assert len(str(error.value).splitlines()) == 1 and not os.listdir(tmp_path)
 
 
+def test_a_causal_decoder_is_not_made_one_that_reads_inputs_in_both_directions(folders, tmp_path):
+    with pytest.raises(ConfigError, match="--config.data.bidirectional_inputs=True has no effect: the decoder of --from"):
+        run_convert(folders("llama"), tmp_path / "run", "--config.data.bidirectional_inputs=True")
+
+
 def test_other_paths_are_refused(folders, imported, tmp_path):
     with pytest.raises(ConfigError, match="is the folder of a run, not a Hugging Face folder"):
         run_convert(imported("t5_v1_1"), tmp_path / "run")
