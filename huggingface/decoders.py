@@ -122,6 +122,11 @@ class Llama(Family):
     norms: ClassVar = {"input_layernorm": "self_attention_norm", "post_attention_layernorm": "mlp_norm"}
     scale_offset: ClassVar[float] = 0.0  # Tensor.offset of norms
 
+    def options(self, hf_config: Mapping[str, Any]) -> Options:
+        """Returns the options. num_key_value_heads of null is num_attention_heads, and not the default of the class."""
+        heads = {"num_key_value_heads": 0} if hf_config.get("num_key_value_heads", 0) is None else {}
+        return super().options(dict(hf_config) | heads)
+
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return {
             "num_kv_heads": options["num_key_value_heads"] or options["num_attention_heads"],
