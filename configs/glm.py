@@ -11,13 +11,14 @@ learned positions). Variants:
 A line break ends a sentence too, because the default corpus is source code.
 
 Beyond tiny the optimizer is that of the authors' scripts (THUDM/GLM, config/ds_block_base.sh and ds_block_large.sh,
-with their .json): Adam with b2 0.98; a warm-up of 5% of the cosine's end, and a cosine to 5% of the rate, which ends at
-step 120,000 at base and 160,000 at large; then the rate stays, up to 150,000 and 200,000 steps. With another train.steps set
-optimizer.cycles too, to "" for a cosine of all steps.
+with their .json): Adam with b2 0.98; a warm-up, and a cosine to 5% of the rate, which ends at step 120,000 at base and
+160,000 at large, 5% of which are the warm-up; then the rate stays, up to 150,000 and 200,000 steps. With another
+train.steps set optimizer.cycles too, to "" for a cosine of all steps.
 
-Deviation: all scored tokens weigh the same, so blanks are less than half of the loss: about two fifths in sentence
+Deviations: all scored tokens weigh the same, so blanks are less than half of the loss: about two fifths in sentence
 and a fifth in document, on the default corpus. The authors' code draws one task for a batch, so there each is half.
-Here each is with the loss_weight of a denoiser (docs/objectives.md, Mixtures).
+Here each is with the loss_weight of a denoiser (docs/objectives.md, Mixtures). A row of 512 tokens holds text and
+targets, so that texts of the default variant have 439 tokens; GLM's 512 are text alone.
 """
 
 from ml_collections import ConfigDict

@@ -198,7 +198,7 @@ def test_overrides_that_contradict_the_folder_are_refused(folders, tmp_path, arg
 
 
 def test_a_causal_decoder_is_not_made_one_that_reads_inputs_in_both_directions(folders, tmp_path):
-    with pytest.raises(ConfigError, match="--config.data.bidirectional_inputs=True has no effect: the decoder of --from"):
+    with pytest.raises(ConfigError, match=r"bidirectional_inputs=True has no effect: the decoder of --from"):
         run_convert(folders("llama"), tmp_path / "run", "--config.data.bidirectional_inputs=True")
 
 
