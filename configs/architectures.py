@@ -74,8 +74,7 @@ T5_V1_0 = {
     "11b": _T5_V1_0 | _size(num_layers=24, d_model=1024, num_heads=128, d_ff=65536, head_dim=128),
 }
 
-# The released 20B (Hugging Face google/ul2). Its model card does not say whether the tables are tied. Here they are
-# untied, as in T5 v1.1.
+# The released 20B (Hugging Face google/ul2), with untied tables, as its config.json says.
 _UL2 = _T5_V1_1 | dict(mlp="gated_silu")
 UL2 = {"20b": _UL2 | _size(num_layers=32, d_model=4096, num_heads=16, d_ff=16384)}
 

@@ -52,7 +52,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     base.use_size(config, size, architectures.BART)
     if size not in DIAL:
         recipes.use_bert_recipe(config)
-        config.data.targets_length = 512
+        config.data.update(targets_length=512, decoder_start_token="eos")
         config.optimizer.update(learning_rate=4e-4, b2=0.98, clip_norm=0.1)
         config.train.update(batch_size=8000, steps=500_000)
         machines.use_machine(config, size, machines.BART)

@@ -5,10 +5,13 @@
 
 Presets: tiny (default: small Llama blocks); small (also named base), medium, large, xl (GPT-2: 124M, 355M, 774M, 1.6B);
 7b, 13b (Llama); 70b (Llama 2). These have the optimizer of the Llama papers, because that of GPT-2 was not published.
-600,000 batches of 512 rows are a choice of this codebase; Llama's batches have 4M tokens. ettin_17m, ettin_32m,
-ettin_68m, ettin_150m, ettin_400m and ettin_1b are Ettin's decoders (Weller et al. 2025): the shapes, optimizer, rows
-and batches of the encoders of configs/mlm.py (configs/recipes.py, with the deviations), so that a pair differs in the
-objective and in what a token sees.
+600,000 batches of 512 rows are a choice of this codebase; Llama's batches have 4M tokens. Deviation: the rows of 70b
+have 2,048 tokens, as Llama's do, and Llama 2's have 4,096, for which the 70b of configs/next_latent.py and
+configs/future_summary.py need a larger machine.
+
+ettin_17m, ettin_32m, ettin_68m, ettin_150m, ettin_400m and ettin_1b are Ettin's decoders (Weller et al. 2025): the
+shapes, optimizer, rows and batches of the encoders of configs/mlm.py (configs/recipes.py, with the deviations), so that
+a pair differs in the objective and in what a token sees.
 
 Tiny on two CPU cores: 500 steps, held-out loss 1.926 (standard error 0.039), 2.78 bits per byte; the corpus's
 unigram entropy is 3.236, and a trigram model has a loss of 1.933 on the same windows.

@@ -11,13 +11,14 @@ learned positions). Variants:
 A line break ends a sentence too, because the default corpus is source code.
 
 Beyond tiny the optimizer is that of the authors' scripts (THUDM/GLM, config/ds_block_base.sh and ds_block_large.sh,
-with their .json): Adam with b2 0.98; a warm-up of 5%, and a cosine to 5% of the rate, of 120,000 steps at base and
-160,000 at large; then the rate stays, up to 150,000 and 200,000 steps. With another train.steps set
-optimizer.cycles too, to "" for a cosine of all steps.
+with their .json): Adam with b2 0.98; a warm-up, and a cosine to 5% of the rate, which ends at step 120,000 at base and
+160,000 at large, 5% of which are the warm-up; then the rate stays, up to 150,000 and 200,000 steps. With another
+train.steps set optimizer.cycles too, to "" for a cosine of all steps.
 
-Deviation: all scored tokens weigh the same, so blanks are less than half of the loss: about two fifths in sentence
+Deviations: all scored tokens weigh the same, so blanks are less than half of the loss: about two fifths in sentence
 and a fifth in document, on the default corpus. The authors' code draws one task for a batch, so there each is half.
-Here each is with the loss_weight of a denoiser (docs/objectives.md, Mixtures).
+Here each is with the loss_weight of a denoiser (docs/objectives.md, Mixtures). A row of 512 tokens holds text and
+targets, so that texts of the default variant have 439 tokens; GLM's 512 are text alone.
 """
 
 from ml_collections import ConfigDict
@@ -29,7 +30,7 @@ _BLANK = dict(name="glm", blanks="spans", mask_rate=0.15, poisson_lambda=3.0, se
 _SENTENCES = _BLANK | dict(blanks="sentences")
 _DOCUMENT = _BLANK | dict(blanks="document", mask_rate=0.5)
 
-# The learning rate, the steps of the warm-up, of the cosine after it, and of the run.
+# The learning rate, the steps of the warm-up, the step at which the cosine ends, and the steps of the run.
 _RECIPES = {"base": (4e-4, 6_000, 120_000, 150_000), "large": (2e-4, 8_000, 160_000, 200_000)}
 
 
@@ -54,9 +55,9 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     if size not in DIAL:
         recipes.use_bert_recipe(config)
         config.loss.z_loss = 0.0
-        rate, warmup, decay, steps = _RECIPES[size]
+        rate, warmup, end, steps = _RECIPES[size]
         config.optimizer.update(learning_rate=rate, b2=0.98, weight_decay=0.1, warmup_steps=warmup)
-        config.optimizer.update(schedule="cosine", final_learning_rate_fraction=0.05, cycles=f"0-{warmup + decay}")
+        config.optimizer.update(schedule="cosine", final_learning_rate_fraction=0.05, cycles=f"0-{end}")
         config.train.update(batch_size=1024, steps=steps)
         machines.use_machine(config, size, machines.GLM)
     return config

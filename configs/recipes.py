@@ -91,9 +91,9 @@ class EncoderRecipe(NamedTuple):
     eps: float = 1e-6
 
 
-# ModernBERT's learning rates and warm-ups are the paper's (2412.13663); the rate of its large model fell to 5e-5 in the
-# middle of the run, which is not repeated here. All else is as in Ettin's code for models of these sizes. 2T tokens are
-# 424,000 batches.
+# ModernBERT's learning rates and warm-ups are the paper's (2412.13663). Not repeated here: the rate of its large model
+# fell to 5e-5 in the middle of the run, and a phase of long rows had a constant rate of 3e-4. All else, the decay too,
+# is as in Ettin's code for models of these sizes. 2T tokens are 424,000 batches.
 _MODERNBERT = EncoderRecipe(8e-4, 1e-5, 636, 424_000, decay=0.15)
 # JHU-CLSP/ettin-encoder-vs-decoder, pretraining/configs/standard: 1.7T tokens, then 250B and 50B with other text and
 # longer rows, in which the rate falls to a half, and to 0.02 of it. The rate of masks is 15% in the last 50B.
@@ -125,10 +125,11 @@ def use_encoder_recipe(config: ConfigDict, size: str) -> None:
     (chandar-lab/NeoBERT).
 
     Deviations: rows stay 1,024 tokens long in all phases, with one kind of text; no dropout after attention, where
-    Ettin and mmBERT have 10%; batches do not grow at the start. One decay, to 0.02 of the rate, replaces Ettin's two.
-    The number of masks of a text is its expected number, rounded at random; the collator selects each token by itself.
-    mmBERT's script of the base size begins with 25% of masks, its paper with 30%. ModernBERT's large model began with
-    the parameters of the base one.
+    ModernBERT, Ettin and mmBERT have 10%; batches do not grow at the start. One decay, to 0.02 of the rate, replaces
+    Ettin's two. The number of masks of a text is its expected number, rounded at random; the collator selects each
+    token by itself. mmBERT's script of the base size begins with 25% of masks, its paper with 30%; its scripts of the
+    small size have rates of 4e-4 and 4e-5 in the second and third phases, where the base size's is here. ModernBERT's
+    large model began with the parameters of the base one. NeoBERT's code also decays the scales of norms.
     """
     config.data.inputs_length = 1024
     config.objective.update(mask_count="probabilistic")

@@ -1,6 +1,7 @@
 """The text that a run trained on, and held-out text that is part of it."""
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -24,36 +25,49 @@ def check_start(experiment: Experiment, corpora: Corpora) -> list[str]:
     corpus is not on this machine, has changed, or is that of an imported model. Raises ConfigError for trained text,
     unless train.init_from_overlap is "allow"; it is then a note.
     """
-    notes, path = [], experiment.train.init_from
+    notes = []
+    for note, is_trained in _notes_on_starts(experiment, experiment, corpora):
+        if is_trained and experiment.train.init_from_overlap == "error":
+            raise ConfigError(
+                f"train.init_from={experiment.train.init_from}: {note}: set the fields heldout_fraction, "
+                "split_seed, split_by and heldout_path of data as in that run, and document_per too if its corpus is "
+                "one file; or train.init_from_overlap='allow'"
+            )
+        notes.append(note)
+    return notes
+
+
+def _notes_on_starts(trained: Experiment, experiment: Experiment, scored: Corpora) -> Iterator[tuple[str, bool]]:
+    """Yields notes on the runs from which `trained` was started, and whether each is of text trained on.
+
+    experiment: of `scored`, on this machine.
+    """
+    path = trained.train.init_from
     seen: set[str] = set()
     while path and path not in seen:
         seen.add(path)
         workdir = Workdir(path, named_by="train.init_from")
         if not workdir.exists:
-            notes.append(f"held-out text was not compared with the training text of {workdir}, which does not exist")
-            break
+            yield f"held-out text was not compared with the training text of {workdir}, which does not exist", False
+            return
         if is_huggingface_folder(workdir) or workdir.is_imported:
-            notes.append(f"held-out text was not compared with the training text of {workdir}, which is unknown")
-            break
+            yield f"held-out text was not compared with the training text of {workdir}, which is unknown", False
+            return
         start = load_experiment(workdir, named_by="train.init_from")
-        count, unknown = _count_trained(start, workdir, experiment, corpora)
-        found = f"{count} of {len(corpora.heldout_documents):,} held-out documents are training text of {workdir}"
-        if count and experiment.train.init_from_overlap == "error":
-            raise ConfigError(
-                f"train.init_from={experiment.train.init_from}: {found}: set the fields heldout_fraction, "
-                "split_seed, split_by and heldout_path of data as in that run, and document_per too if its corpus is "
-                "one file; or train.init_from_overlap='allow'"
-            )
+        count, unknown = _count_trained(start, workdir, experiment, scored)
         if count:
-            notes.append(found)
+            found = f"{count} of {len(scored.heldout_documents):,} held-out documents are training text of {workdir}"
+            yield found, True
         if unknown:
-            notes.append(f"held-out text cannot be compared with all training text of {workdir}: {unknown}")
+            yield f"held-out text cannot be compared with all training text of {workdir}: {unknown}", False
         path = start.train.init_from
-    return notes
 
 
 def describe_trained_on(trained: Experiment, workdir: Workdir, run: CompiledRun) -> list[str]:
-    """Returns notes on the scored text of `run`, relative to the training text of `trained`, the run in `workdir`."""
+    """Returns notes on the scored text of `run`, relative to the training text of `trained`, the run in `workdir`.
+
+    Includes the runs from which `trained` was started, as check_start does.
+    """
     if workdir.is_imported:
         return ["the scored text was not compared with the training text of the model, which is unknown"]
     count, unknown = _count_trained(trained, workdir, run.experiment, run.corpora)
@@ -65,6 +79,10 @@ def describe_trained_on(trained: Experiment, workdir: Workdir, run: CompiledRun)
         notes.append(f"{count} of {num_heldout:,} held-out documents are training text of the run")
     if unknown:
         notes.append(f"the scored text cannot be compared with all training text of the run: {unknown}")
+    try:
+        notes += [note for note, _ in _notes_on_starts(trained, run.experiment, run.corpora)]
+    except ConfigError as error:
+        notes.append(f"the scored text was not compared with the training text of the run's starts ({error})")
     return notes
 
 

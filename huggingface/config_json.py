@@ -43,8 +43,9 @@ _ANY_TYPE = (
 
 
 class Options:
-    """The options of a config.json. An option that is absent or null has the default of its class in `transformers`.
+    """The options of a config.json. An option that is absent has the default of its class in `transformers`.
 
+    So has one that is null, whatever null is there: `Family.options` gives a value to those where it is another one.
     `transformers` reads no options but those of the class's configuration, so other entries of the file have no effect.
 
     aliases: other names of options -> their names (`attribute_map` of the configuration).

@@ -175,6 +175,10 @@ def _imported_config(
         name: value for name, value in vocabulary.items() if f"data.{name}" not in overrides
     }
     if source.fields["architecture"] == "decoder_only":  # the decoders of transformers are causal
+        if overrides.get("data.bidirectional_inputs"):
+            raise ConfigError(
+                f"--config.data.bidirectional_inputs=True has no effect: the decoder of {source.where} is causal"
+            )
         config["data"]["bidirectional_inputs"] = False
     config["objective"] = config["objective"] | source.objective_fields
     for name in ("inputs_length", "targets_length"):

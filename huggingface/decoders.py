@@ -122,6 +122,11 @@ class Llama(Family):
     norms: ClassVar = {"input_layernorm": "self_attention_norm", "post_attention_layernorm": "mlp_norm"}
     scale_offset: ClassVar[float] = 0.0  # Tensor.offset of norms
 
+    def options(self, hf_config: Mapping[str, Any]) -> Options:
+        """Returns the options. num_key_value_heads of null is num_attention_heads, and not the default of the class."""
+        heads = {"num_key_value_heads": 0} if hf_config.get("num_key_value_heads", 0) is None else {}
+        return super().options(dict(hf_config) | heads)
+
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return {
             "num_kv_heads": options["num_key_value_heads"] or options["num_attention_heads"],
@@ -154,13 +159,16 @@ class Llama(Family):
         return rows
 
 
+_WITHOUT_BIASES = {name: value for name, value in Llama.defaults.items() if not name.endswith("_bias")}
+
+
 class Mistral(Llama):
     """MistralForCausalLM without a sliding window: Llama under another name (Mistral 7B v0.3, Mistral NeMo)."""
 
     architecture = "MistralForCausalLM"
     aliases = ("MistralModel",)
     model_type = "mistral"
-    defaults: ClassVar = {name: Llama.defaults[name] for name in Llama.defaults if not name.endswith("_bias")} | {
+    defaults: ClassVar = _WITHOUT_BIASES | {
         "intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
         "sliding_window": None,
     }  # fmt: skip
@@ -177,7 +185,7 @@ class Qwen2(Llama):
     architecture = "Qwen2ForCausalLM"
     aliases = ("Qwen2Model",)
     model_type = "qwen2"
-    defaults: ClassVar = {name: Llama.defaults[name] for name in Llama.defaults if not name.endswith("_bias")} | {
+    defaults: ClassVar = _WITHOUT_BIASES | {
         "vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32, "max_position_embeddings": 32768,
         "bos_token_id": None, "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28,
         "layer_types": None,

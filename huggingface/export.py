@@ -55,6 +55,7 @@ _CAUSAL = flags.DEFINE_bool(
 )
 
 AroundText = tuple[tuple[int, ...], tuple[int, ...]]  # ids before and after a text
+_ONE_SIDED = ("left_to_right", "right_to_left")  # patterns of UniLM
 # By the end of the name of a class of transformers: the class that loads it.
 _AUTO_CLASSES = {
     "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
@@ -159,7 +160,11 @@ class Exporter:
         """Writes one model and its tokenizer."""
         family, model, params = contents
         experiment, vocab, origin = self.experiment, self.experiment.vocab, self._origin(part)
-        config = family.huggingface_config(model, vocab)
+        pads = [
+            options.get("pad_token_id") for options in (origin.get("options", {}), family.defaults if origin else {})
+        ]
+        pad = next((pad for pad in pads if pad is not None), vocab.pad)  # which is written: RoBERTa's positions need it
+        config = family.huggingface_config(model, dataclasses.replace(vocab, pad=pad))
         if origin:  # the ids with which texts begin and end are those of the imported folder
             config = {name: value for name, value in config.items() if name not in KEPT_OPTIONS} | origin["options"]
         write_weights(folder, family.to_tensors(params, model, config), self.dtype)
@@ -244,19 +249,23 @@ def _has_causal_rows(experiment: Experiment) -> bool:
 
 
 def _check_rows(denoiser: Denoiser, experiment: Experiment) -> None:
-    """Raises ConfigError for rows of a denoiser that fills in masks as no class of transformers reads them."""
-    prompting = denoiser.objective.prompting
-    if not isinstance(prompting, FillMasks) or prompting.causal:
+    """Raises ConfigError for rows of a denoiser as no class of transformers reads them."""
+    prompting, why = denoiser.objective.prompting, ""
+    if denoiser.objective.has_positions:
+        why = "has targets at positions of their own"
+    elif not isinstance(prompting, FillMasks) or prompting.causal:
         return
-    why = ""
-    if experiment.model.has_decoder:
+    elif experiment.model.has_decoder:
         why = "has rows that a decoder reads in both directions"
     elif prompting.shifted:
         why = "predicts a token where the token before it is read"
     elif prompting.block_length:
         why = "has rows with a second copy of their text"
+    elif all(getattr(each.objective, "attention", None) in _ONE_SIDED for each in experiment.denoisers):
+        why = "has tokens that attend to one side alone"
     if why:
-        remedy = "--causal exports it for causal rows" if _has_causal_rows(experiment) else "it has no export"
+        is_causal = experiment.model.has_prefix and not experiment.model.has_encoder and _has_causal_rows(experiment)
+        remedy = "--causal exports it for causal rows" if is_causal else "it has no export"
         raise ConfigError(f"the objective {denoiser.name} {why}, which no class of transformers does: {remedy}")
 
 

@@ -39,7 +39,8 @@ class Gemma(Llama):
     scale_offset = 1.0
 
     def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
-        return super()._huggingface_config(model, vocab) | {"pad_token_id": vocab.pad}
+        # Null, because the class's default is 0, an id: see GPT2.
+        return super()._huggingface_config(model, vocab) | {"pad_token_id": None}
 
 
 class Gemma2(Gemma):
@@ -183,6 +184,9 @@ class T5Gemma(Gemma2):
 
     def _model_fields(self, options: Options, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return super()._model_fields(options, tensors) | {"dropout_rate": float(options["dropout_rate"])}
+
+    def _huggingface_config(self, model: ModelConfig, vocab: Vocab) -> dict[str, Any]:
+        return super()._huggingface_config(model, vocab) | {"pad_token_id": vocab.pad}
 
     def table(self, model: ModelConfig, hf_config: Mapping[str, Any]) -> list[Tensor]:
         head = "lm_head.out_proj"

@@ -349,7 +349,7 @@ class Embedding(nnx.Module):
 class MLP(nnx.Module):
     """The feed-forward block: wo(act(wi x)), or wo(act(wi_0 x) * wi_1 x) if gated.
 
-    Dropout after the activation and after wo, as in T5. Deviation: BERT and GPT-2 have none after the activation.
+    Dropout after the activation and after wo, as in T5. Deviation: only T5 has dropout after the activation.
     """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):

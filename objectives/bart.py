@@ -39,7 +39,8 @@ class BART(Objective):
 
     Deviations from fairseq:
     - Spans are counted in tokens, as in fairseq without a word map; BART was trained with a word map.
-    - A sentence ends at the last of several consecutive full stops, not at the first.
+    - A sentence ends at ".", "!" or "?" before white space, and in the presets at a line break; in fairseq at the one
+      token "." alone. It ends at the last of several consecutive full stops, not at the first.
     - At most as many masks are inserted as tokens are removed, so no input is longer than its text. With
       poisson_lambda 3 this affects only windows of a few tokens.
     - Each inserted mask is replaced by a random token independently; fairseq replaces a fixed share, rounded up.

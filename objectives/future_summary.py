@@ -23,7 +23,8 @@ class SummaryFields(Objective):
     Both stop at the end of the row, and at the end of the document where data.documents is "pack" or "split".
 
     Deviations: TOP's code reads as many tokens after the row as its window has, and goes on across documents. It keeps
-    the window's length minus the distance in float16, which with 4,096 makes the next two tokens equal.
+    the window's length minus the distance in float16, which with 4,096 makes the next two tokens equal. The
+    terms of a bag have equal weights, where FSP's paper reweights them, and the loss is the mean over the vocabulary.
     """
 
     summary: Literal["order", "bag"]

@@ -55,6 +55,8 @@ class GLM(Objective):
       the first. The paper's are [END] and [START]. Its [CLS] before the text is the decoder's start token here.
     - All blanks have one [MASK]; the authors' released models have others for sentences and for documents.
     - The paper does not cut the last span, and restricts spans to documents: set data.documents="split" for the latter.
+    - In the authors' code ";" and ":" end sentences too, and so does a stop within a token or without white space after
+      it. Its numbers of hidden tokens, of the text with [CLS], are rounded down.
     - The authors' code draws the place of each span by itself, and sorts them: a single token between two spans is then
       half as frequent. It draws the length of a "document" blank once for a batch, and has no [END] after a blank at
       the end of a text.

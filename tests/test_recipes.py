@@ -148,14 +148,14 @@ GLM_SCRIPTS = {"base": (4e-4, 6_000, 120_000, 150_000), "large": (2e-4, 8_000, 1
 
 @pytest.mark.parametrize("preset", GLM_SCRIPTS)
 def test_glms_optimizer_is_that_of_the_authors_scripts(preset):
-    """The rate is linear over the warm-up, then a cosine to a twentieth over the next steps, then constant."""
-    peak, warmup, decay, steps = GLM_SCRIPTS[preset]
+    """The rate is linear over the warm-up, then a cosine to a twentieth up to step `end`, then constant."""
+    peak, warmup, end, steps = GLM_SCRIPTS[preset]
     experiment = make_experiment(config_of("glm", preset).to_dict())
     optimizer = experiment.optimizer
     assert (optimizer.b1, optimizer.b2, optimizer.eps, optimizer.weight_decay) == (0.9, 0.98, 1e-6, 0.1)
     assert experiment.train.steps == steps
     rate = make_schedule(optimizer, steps)
-    at = [warmup // 2, warmup, warmup + decay // 2, warmup + decay, steps - 1]
+    at = [warmup // 2, warmup, (warmup + end) // 2, end, steps - 1]
     expected = [peak / 2, peak, 0.525 * peak, 0.05 * peak, 0.05 * peak]
     assert [float(rate(step)) for step in at] == pytest.approx(expected, rel=1e-4)
 

@@ -1,11 +1,9 @@
-"""Contrastive losses: InfoNCE as SimCSE uses it (Gao et al. 2021; princeton-nlp/SimCSE), and CLIP's loss."""
+"""InfoNCE as SimCSE uses it (Gao et al. 2021; princeton-nlp/SimCSE), and measures of embeddings."""
 
 import jax
 import jax.numpy as jnp
 
 from objectives.losses.row_cross_entropy import Rows, RowSums, class_cross_entropy
-
-MAX_LOGIT_SCALE = 100.0  # CLIP's upper bound of the factor on the cosine similarities
 
 
 def info_nce(
@@ -25,23 +23,6 @@ def info_nce(
     logits_BxB = _products(_normalized(queries_BxD), _normalized(keys_BxD)) / temperature
     logits_BxB = jnp.where(rows.weights_B > 0, logits_BxB, -jnp.inf)
     return class_cross_entropy(logits_BxB, jnp.arange(len(queries_BxD)), rows, num_groups=num_groups)
-
-
-def clip_loss(a_BxD: jax.Array, b_BxD: jax.Array, log_scale: jax.Array) -> RowSums:
-    """CLIP's loss (Radford et al. 2021), in float32: the mean of the cross-entropies a -> b and b -> a.
-
-    correct_sum is the mean of both directions too.
-
-    Args:
-      a_BxD, b_BxD: float [B, D], the embeddings of the two towers. Row i of `a` and row i of `b` are a positive pair.
-      log_scale: float [], learned, initially log(1 / 0.07). The cosine similarities are multiplied by exp(log_scale),
-        at most by 100.
-    """
-    logits_BxB = _products(_normalized(a_BxD), _normalized(b_BxD)) * jnp.minimum(jnp.exp(log_scale), MAX_LOGIT_SCALE)
-    labels_B = jnp.arange(len(a_BxD))
-    rows = Rows(jnp.ones(len(a_BxD)), jnp.zeros_like(labels_B))
-    directions = [class_cross_entropy(logits, labels_B, rows, num_groups=1) for logits in (logits_BxB, logits_BxB.T)]
-    return RowSums(*((a_to_b + b_to_a) / 2 for a_to_b, b_to_a in zip(*directions, strict=True)))
 
 
 def alignment(a_BxD: jax.Array, b_BxD: jax.Array, weights_B: jax.Array) -> jax.Array:

@@ -91,6 +91,13 @@ def test_notes_on_scored_text(corpus, clm):
     assert note.endswith("held-out documents are training text of the run")
 
 
+def test_notes_on_scored_text_name_the_starts_of_the_run(corpus, clm, tmp_path):
+    write_run(tmp_path / "second", run_of(corpus, train__init_from=clm, data__split_seed=1))
+    second = str(tmp_path / "second")
+    notes = describe_trained_on(load_experiment(second), Workdir(second), run_of(corpus, data__split_seed=1))
+    assert len(notes) == 1 and notes[0].endswith(f"held-out documents are training text of {clm}")
+
+
 def several(corpus, sources, **overrides):
     """The fields of a run of several corpora, by name: (source, path, document_per, heldout_path)."""
     table = {

@@ -90,6 +90,12 @@ def test_the_part_of_a_head_that_rotates_is_the_entry_of_rope_parameters():
     assert fields_of("GPTNeoXForCausalLM", rotary_pct=1.0, rope_parameters=PART)["partial_rotary_factor"] == 0.25
 
 
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"])
+def test_key_and_value_heads_of_null_are_all_heads(name):
+    """As in the configurations of transformers, whose defaults are 8 and 32 where the option is absent."""
+    assert fields_of(name, num_key_value_heads=None, sliding_window=None)["num_kv_heads"] == 4
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [

@@ -110,6 +110,21 @@ def test_a_folder_comes_back_bit_for_bit(folders, imported, tmp_path, name, obje
     assert tokenizers[0](texts).input_ids == tokenizers[1](texts).input_ids
 
 
+def test_the_positions_of_a_roberta_count_from_the_pad_of_its_folder(folders, tmp_path):
+    """Also where the tokenizer has another pad."""
+    folder = shutil.copytree(folders("roberta"), tmp_path / "hub")
+    tensors = load_file(folder / "model.safetensors")
+    name = "roberta.embeddings.position_embeddings.weight"
+    table = tensors[name]
+    save_file(tensors | {name: np.concatenate([np.zeros_like(table[:2]), table])}, folder / "model.safetensors")
+    change_config(folder, pad_token_id=3, max_position_embeddings=len(table) + 2)
+    run_convert(folder, tmp_path / "run")
+    run_command(export, f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}")
+    _, info = transformers.RobertaForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not any(info.values())
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["max_position_embeddings"] == len(table) + 2
+
+
 def test_electra_comes_back_from_its_two_folders(tmp_path):
     """A generator of fewer layers than the discriminator's three."""
     for part, name, layers in (("discriminator", "electra", 3), ("generator", "electra_generator", 1)):
@@ -180,6 +195,11 @@ def test_overrides_that_contradict_the_folder_are_refused(folders, tmp_path, arg
     with pytest.raises(ConfigError, match=message) as error:
         run_command(convert, f"--from={folders('t5_v1_1')}", f"--workdir={tmp_path / 'run'}", *arguments)
     assert len(str(error.value).splitlines()) == 1 and not os.listdir(tmp_path)
+
+
+def test_a_causal_decoder_is_not_made_one_that_reads_inputs_in_both_directions(folders, tmp_path):
+    with pytest.raises(ConfigError, match=r"bidirectional_inputs=True has no effect: the decoder of --from"):
+        run_convert(folders("llama"), tmp_path / "run", "--config.data.bidirectional_inputs=True")
 
 
 def test_other_paths_are_refused(folders, imported, tmp_path):

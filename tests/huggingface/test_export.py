@@ -30,6 +30,7 @@ from workdir.workdir import Workdir
 
 CLASSES = {"t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}
 CLASSES |= dict.fromkeys(("llama", "span_decoder"), "LlamaForCausalLM")
+BERT = shape(architectures.BERT["base"])
 CLASSES_OF_TEXTS = ("no", "perhaps", "yes")
 RAW_TOKENS = 1_232_000  # of a step of `trained`
 
@@ -303,12 +304,21 @@ def test_a_classifier_that_no_class_holds_is_one_line(tmp_path):
         ),
         ("hybrid", "decoder_only", {}, "mntp has rows that a decoder reads in both directions, which no class of"),
         ("mlm", "decoder_only", CAUSAL, "mlm has rows that a decoder reads in both directions"),
+        ("mass", "encoder_decoder", shape(architectures.MASS["base"]), "mass has targets at positions of their own"),
+        ("glm", "decoder_only", CAUSAL, "glm has targets at positions of their own"),
+        ("unilm:tiny,left_to_right", "encoder_only", BERT, "unilm has tokens that attend to one side alone"),
     ],
 )
 def test_rows_that_no_class_reads_are_named(name, architecture, overrides, message, corpus):
     experiment = make_experiment(small_config(name, architecture, **text_fields(corpus), **overrides))
     with pytest.raises(ConfigError, match=message):
         Exporter(None, experiment, "float32").folders(experiment.params_shapes)
+
+
+def test_a_mixture_with_a_pattern_that_a_class_has_is_exported(corpus, tmp_path):
+    experiment = make_experiment(small_config("unilm", "encoder_only", **text_fields(corpus), **BERT))
+    [folder] = Exporter(Workdir(tmp_path), experiment, "float32").folders(experiment.params_shapes).values()
+    assert folder.family.architecture == "BertForMaskedLM"
 
 
 def causal_folders(name, corpus, run):

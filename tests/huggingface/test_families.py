@@ -125,8 +125,8 @@ SPECIAL_IDS = {  # model_type -> options
     name: dict(bos_token_id=11, eos_token_id=12)
     for name in ("gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3")
 } | {
-    name: dict(pad_token_id=11, bos_token_id=11, eos_token_id=12)
-    for name in ("gemma", "gemma2", "gemma3_text", "t5gemma")
+    name: dict(pad_token_id=pad, bos_token_id=11, eos_token_id=12)  # a pad that is the first token would be masked
+    for name, pad in {"gemma": None, "gemma2": None, "gemma3_text": None, "t5gemma": 11}.items()
 }  # fmt: skip
 
 

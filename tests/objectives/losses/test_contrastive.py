@@ -1,4 +1,4 @@
-"""InfoNCE and CLIP's loss, by hand and compared with an independent NumPy version; SimCSE's examples."""
+"""InfoNCE, by hand and compared with an independent NumPy version; SimCSE's examples."""
 
 import math
 
@@ -15,7 +15,7 @@ from tests.objectives.helpers import random_windows, sequence, vocab
 
 # Jitted, because compiling their operations one by one takes seconds.
 info_nce = jax.jit(contrastive.info_nce, static_argnames="temperature")
-clip_loss, alignment, uniformity = map(jax.jit, (contrastive.clip_loss, contrastive.alignment, contrastive.uniformity))
+alignment, uniformity = map(jax.jit, (contrastive.alignment, contrastive.uniformity))
 VOCAB = vocab()
 EAST_NORTH = jnp.asarray([[1.0, 0.0], [0.0, 2.0]])  # lengths have no effect
 E = math.e
@@ -41,19 +41,6 @@ def test_info_nce_by_hand():
     assert float(exchanged.correct_sum) == 0.0
 
 
-def test_clips_loss_by_hand():
-    sums = clip_loss(EAST_NORTH, EAST_NORTH[:1].repeat(2, axis=0), jnp.zeros(()))
-    # Rows: 1 1 and 0 0; columns: 1 0, whose labels are the first and the second.
-    rows, columns = 2 * math.log(2), math.log((E + 1) / E) + math.log(E + 1)
-    assert float(sums.loss_sum) == pytest.approx((rows + columns) / 2, rel=1e-6)
-    assert (float(sums.weight_sum), float(sums.correct_sum)) == (2.0, 1.0)
-
-
-def test_clips_scale_is_at_most_100():
-    at_limit, beyond = (clip_loss(points(4, 3), points(4, 3)[::-1], jnp.log(scale)) for scale in (100.0, 1000.0))
-    assert float(at_limit.loss_sum) == pytest.approx(float(beyond.loss_sum), rel=1e-5)
-
-
 def nll(logits):
     """The negative log-likelihood of the diagonal, in float64."""
     logits = np.asarray(logits, np.float64)
@@ -65,10 +52,7 @@ def test_against_numpy():
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b)]
     sums = info_nce(a, b, temperature=0.2, rows=all_rows(5))
     assert float(sums.loss_sum) == pytest.approx(nll(unit[0] @ unit[1].T / 0.2), rel=1e-5)
-    clip, cosines = clip_loss(a, b, jnp.log(7.0)), unit[0] @ unit[1].T
-    assert float(clip.loss_sum) == pytest.approx((nll(7 * cosines) + nll(7 * cosines.T)) / 2, rel=1e-5)
-    correct = (cosines.argmax(axis=1) == range(5)).sum(), (cosines.argmax(axis=0) == range(5)).sum()
-    assert float(clip.correct_sum) == sum(correct) / 2
+    assert float(sums.correct_sum) == ((unit[0] @ unit[1].T).argmax(axis=1) == range(5)).sum()
     assert float(alignment(a, b, jnp.ones(5))) == pytest.approx(np.square(unit[0] - unit[1]).sum(), rel=1e-5)
     squared_distances = [np.square(unit[0][i] - unit[0][j]).sum() for i in range(5) for j in range(5) if i != j]
     expected = math.log(np.exp(-2 * np.asarray(squared_distances)).mean())
@@ -89,8 +73,7 @@ def test_gradients_are_finite_for_equal_rows():
     def all_losses(x):
         ones = jnp.ones(len(x))
         nce = contrastive.info_nce(x, x, temperature=0.05, rows=all_rows(len(x)))
-        clip = contrastive.clip_loss(x, x, jnp.zeros(()))
-        return nce.loss_sum + clip.loss_sum + contrastive.alignment(x, x, ones) + contrastive.uniformity(x, ones)
+        return nce.loss_sum + contrastive.alignment(x, x, ones) + contrastive.uniformity(x, ones)
 
     assert jnp.isfinite(jax.jit(jax.grad(all_losses))(jnp.asarray([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]))).all()
 
