@@ -100,8 +100,8 @@ def _remove_stale_work(folder: Path) -> None:
 class _Writer:
     """Appends chunks to temporary files, and makes a store of them.
 
-    In memory are the columns of the documents, about 200 bytes for each; tokens, signatures and sets of 5-grams are on
-    disk.
+    In memory are the columns of the documents, some hundred bytes for each; tokens, signatures and sets of 5-grams are
+    on disk.
     """
 
     def __init__(self, work: Path, tokenizer: Tokenizer):

@@ -139,8 +139,7 @@ class ExactMatch(Probe):
             prompt_lengths = part.store.prompt_lengths[part.index].tolist()
             labels = part.store.label_ids[part.index].tolist()
             for i, (length, label) in enumerate(zip(prompt_lengths, labels, strict=True)):
-                tokens = part.tokens(i).astype(np.int32)
-                if 0 < length < len(tokens):
+                if length and length < len(tokens := part.tokens(i).astype(np.int32)):
                     items.append(Item(tokens[:length], tokens[length:], part.store.labels[label], chance))
         if not items:
             raise ConfigError(

@@ -1,7 +1,5 @@
 """A model that starts as another: which arrays are copied, what they compute then, and what no rule converts."""
 
-import functools
-
 import jax
 import numpy as np
 import pytest
@@ -37,21 +35,6 @@ def save(folder, corpus, architecture="decoder_only", **overrides):
     params = jax.tree.map(lambda leaf: rng.normal(0, 0.2, leaf.shape).astype(leaf.dtype), shapes)
     save_run(experiment, str(folder), params)
     return experiment, params
-
-
-def saved_runs(corpus, tmp_path_factory):
-    """(architecture, fields) -> the folder of `save`, which tests only read."""
-
-    @functools.cache
-    def saved_run(architecture, **overrides):
-        folder = tmp_path_factory.mktemp("run")
-        save(folder, corpus, architecture, **overrides)
-        return folder
-
-    return saved_run
-
-
-saved_run = pytest.fixture(saved_runs, scope="module", name="saved_run")
 
 
 def started(corpus, path, name, architecture, **overrides):
@@ -318,10 +301,10 @@ DECODER, CLM = ("decoder_only",), ("clm", "decoder_only")
         (DECODER, {}, ("nsp", "encoder_only"), {}, "token_type_embedder/embedding is missing in that run"),
     ],
 )  # fmt: skip
-def test_what_no_rule_converts_is_refused_in_one_line(corpus, saved_run, of, there, to, here, message):
-    run = saved_run(*of, **{f"model__{field}": value for field, value in there.items()})
+def test_what_no_rule_converts_is_refused_in_one_line(corpus, tmp_path, of, there, to, here, message):
+    save(tmp_path, corpus, *of, **{f"model__{field}": value for field, value in there.items()})
     overrides = {f"model__{field}": value for field, value in here.items()}
-    experiment = make_experiment(fields(corpus, *to, train__init_from=str(run), **overrides))
+    experiment = make_experiment(fields(corpus, *to, train__init_from=str(tmp_path), **overrides))
     with pytest.raises(ConfigError, match=message) as error:
         check_init_from(experiment)
     assert "\n" not in str(error.value)
@@ -370,9 +353,9 @@ def test_both_wavelengths_may_be_set_on_the_command_line(corpus, tmp_path, field
         ),
     ],
 )
-def test_fields_of_local_attention_and_soft_caps_are_those_of_the_earlier_run(corpus, saved_run, there, here, message):
-    run = saved_run("decoder_only", **there)
-    experiment = make_experiment(fields(corpus, "clm", "decoder_only", train__init_from=str(run), **here))
+def test_fields_of_local_attention_and_soft_caps_are_those_of_the_earlier_run(corpus, tmp_path, there, here, message):
+    save(tmp_path, corpus, **there)
+    experiment = make_experiment(fields(corpus, "clm", "decoder_only", train__init_from=str(tmp_path), **here))
     with pytest.raises(ConfigError, match=message) as error:
         check_init_from(experiment)
     assert len(str(error.value).splitlines()) == 1

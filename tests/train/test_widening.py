@@ -13,7 +13,7 @@ from experiment.experiment import make_experiment
 from models.parameters import leaf_name
 from models.transformer import apply, init_params
 from tests.models import tiny
-from tests.train.test_conversions import by_name, fields, save, saved_runs, started
+from tests.train.test_conversions import by_name, fields, save, started
 from train.conversions import check_widths, widened
 from train.init_from import check_init_from
 
@@ -31,9 +31,6 @@ TIED = dict(tie_embeddings=True)
 QWEN = dict(architecture="decoder_only", positions="rope", qk_norm=True, qkv_bias=True, scale_attention=True)
 GEMMA = dict(positions="rope", scale_attention=True, scale_embeddings=True, sandwich_norm=True, logits_softcap=3.0)
 GEMMA |= dict(attention_softcap=5.0, global_every=2, local_distance=2, first_layer_global=False)
-
-
-saved_run = pytest.fixture(saved_runs, scope="module", name="saved_run")
 
 
 def wide(there, here, params, seed=0):
@@ -145,11 +142,11 @@ def test_a_run_starts_wider_and_deeper_and_states_it(corpus, tmp_path):
         ({"num_token_types": 1}, {"num_token_types": 2, "d_model": 64}, "token_type_embedder/embedding is"),
     ],
 )  # fmt: skip
-def test_widths_that_no_rule_gives_are_refused_in_one_line(corpus, saved_run, there, here, message):
+def test_widths_that_no_rule_gives_are_refused_in_one_line(corpus, tmp_path, there, here, message):
     of_kind = ("encoder_only", "mlm") if "num_token_types" in there else ("decoder_only", "clm")
-    run = saved_run(of_kind[0], **{f"model__{field}": value for field, value in there.items()})
+    save(tmp_path, corpus, of_kind[0], **{f"model__{field}": value for field, value in there.items()})
     overrides = {f"model__{field}": value for field, value in here.items()}
-    experiment = make_experiment(fields(corpus, of_kind[1], of_kind[0], train__init_from=str(run), **overrides))
+    experiment = make_experiment(fields(corpus, of_kind[1], of_kind[0], train__init_from=str(tmp_path), **overrides))
     with pytest.raises(ConfigError, match=message) as error:
         check_init_from(experiment)
     assert "\n" not in str(error.value)
