@@ -22,6 +22,7 @@ from evaluation.scorer import LOGITS_PER_BATCH, LanguageModel, TextScores, find_
 from experiment.experiment import Experiment
 from generate.fill_masks import Order, first_block, first_masks, mask_probabilities
 from generate.prompts import denoisers_with_mode, first_denoiser
+from generate.sampling import hash_of
 from objectives import Denoiser
 from objectives.prompting import FillMasks
 
@@ -185,14 +186,15 @@ def are_filled_in(
     """Returns whether the masks of each of `masked` are filled in with the tokens of its text, bool [n].
 
     The likeliest token is filled in at one mask in each step, with order="once" at all of them. A text with a wrong
-    token is right no more, and is not filled in further.
+    token is right no more, and is not filled in further. The order "random" is a function of the masked text alone.
 
     Args:
       prompting: of the denoiser that fills in masks.
       masked, texts: ids, int32 [length] each, without and with what the masks hide.
       most_rows: of a batch.
     """
-    mask, is_right, random = model.experiment.vocab.mask, np.ones(len(texts), bool), np.random.default_rng(0)
+    mask, is_right = model.experiment.vocab.mask, np.ones(len(texts), bool)
+    randoms = [np.random.default_rng(hash_of(text)) for text in masked]
     most_masks = max(((text == mask).sum() for text in masked), default=0) or 1
     most_rows = max(min(most_rows, _ROWS, LOGITS_PER_BATCH // (most_masks * model.experiment.model.vocab_size)), 1)
     filled = [text.copy() for text in masked]
@@ -205,7 +207,7 @@ def are_filled_in(
             masks = np.flatnonzero(filled[k] == mask)
             masks = first_block(masks, prompting.block_length) if prompting.block_length else masks
             probabilities_MxV = probabilities_MxV[: len(masks)]
-            chosen = first_masks(probabilities_MxV, order, len(masks) if order == "once" else 1, random)
+            chosen = first_masks(probabilities_MxV, order, len(masks) if order == "once" else 1, randoms[k])
             places = masks[chosen]
             is_right[k] = np.array_equal(probabilities_MxV[chosen].argmax(axis=-1), texts[k][places])
             filled[k][places] = texts[k][places]

@@ -157,6 +157,25 @@ def test_masks_are_filled_in_until_one_is_wrong(order, passes, model_of, monkeyp
     assert calls[1:] == [[2] * 8, [1] * 7][: passes - 1]  # the wrong letter is the second one from both ends
 
 
+def test_the_random_order_of_a_text_does_not_depend_on_other_texts(model_of, monkeypatch):
+    model, _ = model_of("mlm", "encoder_only")
+    [denoiser], mask = model.experiment.denoisers, model.experiment.vocab.mask
+    seen = []
+
+    def probabilities(experiment, params, texts, *, batch_size, prompting):
+        for text in texts:
+            if text[-1] == 99:
+                seen.append(np.flatnonzero(text == mask).tolist())
+            yield np.tile(np.eye(model.experiment.vocab.size, dtype=np.float32)[7], ((text == mask).sum(), 1))
+
+    monkeypatch.setattr(likelihood, "mask_probabilities", probabilities)
+    text, others = np.array([7] * 8 + [99], np.int32), [np.full(length, 7, np.int32) for length in (3, 9)]
+    for texts in ([text], [*others, text]):
+        masked = [np.where(part == 7, mask, part) for part in texts]
+        assert likelihood.are_filled_in(model, denoiser.objective.prompting, masked, texts, "random").all()
+    assert len(seen) == 16 and seen[:8] == seen[8:]
+
+
 def test_a_model_of_blocks_reads_the_true_tokens_of_earlier_blocks(model_of, monkeypatch):
     """In every order: the oracle knows the answers from texts whose earlier blocks have no mask, and no other mask."""
     model, corpora = model_of("block_diffusion", "decoder_only")
