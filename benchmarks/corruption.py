@@ -74,6 +74,7 @@ def random_windows(experiment: Experiment, text: np.ndarray, seed: int) -> Windo
         "others_lengths": np.roll(lengths, 1),
         "prompt_lengths": (lengths // 4).astype(np.int32),
         "labels": np.zeros(len(row_ids), np.int32),
+        "quantiles": generator.random(len(row_ids)),
         "begins_document": np.zeros(len(row_ids), bool),
         "ends_document": np.zeros(len(row_ids), bool),
     }

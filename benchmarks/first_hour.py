@@ -117,7 +117,7 @@ def run(arguments: Sequence[str], seconds: float) -> tuple[list[dict[str, Any]],
         try:
             output, errors = process.communicate(timeout=seconds)
         finally:  # also after Ctrl-C, which does not reach a session of its own
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: the latter where none is left
                 os.killpg(process.pid, signal.SIGKILL)  # with the processes that it has started
     except subprocess.TimeoutExpired:
         output, errors = process.communicate()[0], f"killed after {seconds:.0f} seconds: raise --minutes"
@@ -176,7 +176,15 @@ def main() -> None:
         print_note(f"--peer_step is not used: a peer has one device, and JAX has {device['num_devices']} here")
     today = datetime.date.today().isoformat()
     report: dict[str, Any] = {"benchmark": "first_hour", **device, "date": today, "parts": []}
-    for part in parts(device):
+    try:
+        _measure(report, parts(device), begin)
+    finally:
+        print(table(report), flush=True)
+
+
+def _measure(report: dict[str, Any], chosen: Sequence[Part], begin: float) -> None:
+    """Runs the parts, and writes the report to --out after each. begin: of the hour, by time.monotonic."""
+    for part in chosen:
         print(f"{part.name}: python -m {shlex.join(part.command)}", file=sys.stderr, flush=True)
         start = time.monotonic()
         lines, error = run(("-m", *part.command), begin + 60 * _MINUTES.value - start)
@@ -186,7 +194,6 @@ def main() -> None:
         report["parts"].append({"part": part.name, "seconds": seconds} | found)
         with writing(_OUT.value) as file:
             json.dump(report, file, indent=2)
-    print(table(report), flush=True)
 
 
 if __name__ == "__main__":

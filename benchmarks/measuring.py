@@ -124,6 +124,18 @@ def json_lines(command: Sequence[str]) -> list[dict[str, Any]]:
     return lines
 
 
+def _without_peer(argv: Sequence[str]) -> list[str]:
+    """Returns the arguments without --peer and --pairs, each written as --name=value or --name value."""
+    rest, kept = iter(argv), []
+    for argument in rest:
+        name, equals, _ = argument.partition("=")
+        if name.lstrip("-") not in ("peer", "pairs") or not name.startswith("-"):
+            kept.append(argument)
+        elif not equals:
+            next(rest)
+    return kept
+
+
 def peer_lines(module: str, flag_values: flags.FlagValues, *, rate: str) -> list[dict[str, Any]]:
     """Runs `python -m module` and then the command of --peer, each in a new process, --pairs times in all.
 
@@ -143,7 +155,7 @@ def peer_lines(module: str, flag_values: flags.FlagValues, *, rate: str) -> list
     """
     peer, our_runs, peer_runs = flag_values["peer"].value, [], []
     command = peer_command(peer)
-    arguments = [argument for argument in sys.argv[1:] if not argument.startswith(("--peer=", "--pairs="))]
+    arguments = _without_peer(sys.argv[1:])
     for _ in range(flag_values["pairs"].value):
         our_runs.append(json_lines([sys.executable, "-m", module, *arguments]))
         try:

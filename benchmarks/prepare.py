@@ -88,7 +88,7 @@ def _run(module: str, *arguments: str) -> tuple[tuple[float, int], str]:
     done = subprocess.run([sys.executable, "-S", "-c", _PEAK, *command], capture_output=True, text=True)
     seconds = time.monotonic() - began
     if done.returncode:
-        raise ConfigError(f"{' '.join(command)} failed: {done.stderr.strip().splitlines()[-1:]}")
+        raise ConfigError(f"{' '.join(command)} failed: {''.join(done.stderr.strip().splitlines()[-1:])}")
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there, and in KiB elsewhere
     return (seconds, int(done.stdout.splitlines()[-1]) * unit), done.stdout
 

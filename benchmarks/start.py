@@ -73,7 +73,7 @@ class Bucket(AsyncFileSystem):
         return {"name": path, "size": info.st_size, "type": kind, "mtime": info.st_mtime_ns}
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
-        await self._request((end or 0) - (start or 0))
+        await self._request((self._path(path).stat().st_size if end is None else end) - (start or 0))
         with open(self._path(path), "rb") as file:
             file.seek(start or 0)
             return file.read(-1 if end is None else end - start)

@@ -59,7 +59,7 @@ _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 512, "Ids of the vocabulary.", 
 def parsed_experiment(usage: str = __doc__) -> Experiment:
     """Parses the command line and returns its experiment. usage: for --help. Raises ConfigError if it cannot work."""
     argv = sys.argv
-    if not any(argument.startswith("--config=") for argument in argv):  # overrides can only follow the config
+    if not any(argument.partition("=")[0] == "--config" for argument in argv):  # overrides can only follow the config
         argv = [argv[0], f"--config={shapes.__file__}", *argv[1:]]
     parse_flags(_FLAGS, usage, argv)
     config = with_origin_fields(config_fields(_FLAGS), config_overrides(_FLAGS))

@@ -135,7 +135,10 @@ def torture(kills: int, seed: int, folder: Path, platforms: str = "cpu") -> dict
     while done < kills:
         trial = Trial(folder / f"run-{runs}", platforms=platforms)
         for _ in range(min(kills - done, chance.randint(1, MOST_KILLS_OF_A_RUN))):
-            done += trial.run(chance.uniform(0, length)) is None
+            status = trial.run(chance.uniform(0, length))
+            if status:
+                raise Difference(f"{trial.folder}: a run that was not killed ended with status {status}")
+            done += status is None
         trial.run_to_end()
         check_equal(trial, expected)
         shutil.rmtree(trial.folder)

@@ -9,7 +9,7 @@ import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -39,6 +39,7 @@ from run.texts import Text, batch_of, takes_pairs, text_windows
 from show.examples import Chunk
 from show.page import Page, make_page_of_rows, open_page
 from show.terminal import AS_WRITTEN, html_page, print_page
+from workdir.metrics import Split
 from workdir.workdir import Workdir
 
 
@@ -130,6 +131,10 @@ class Model:
           num_examples: without `texts`; None: one of each denoiser, at least 3.
         """
         experiment = self.experiment
+        if texts is None and (denoiser is not None or seed):
+            raise ConfigError("denoiser and seed are of given texts: give texts, or remove them")
+        if texts is not None and num_examples is not None:
+            raise ConfigError("num_examples is of the corpus, and each given text is one example: remove it")
         if texts is None:
             page = open_page(experiment, title=self._source, num_examples=num_examples, show_progress=False)
             return Shown(page)
@@ -205,7 +210,7 @@ class Model:
 
         mode, draws: as for `log_likelihood`.
         """
-        texts, is_one = listed(texts)
+        texts, is_one = _strings(texts, "text")
         pairs, _ = self._pairs(likelihood.continuation_denoiser(self.experiment, mode), [""] * len(texts), texts)
         texts = [pair.continuation for pair in pairs]
         found = likelihood.rolling(self._language_model, texts, mode=mode, draws=draws)
@@ -241,7 +246,7 @@ class Model:
         Filled (prompt, text, candidates) in place of each. Raises ConfigError for options and prompts that
         train.generate refuses.
         """
-        prompts, is_one = listed(prompts)
+        prompts, is_one = _strings(prompts, "prompt")
         _check_batch_size(batch_size)
         chosen = _checked_options(options)
         if not prompts:
@@ -263,7 +268,7 @@ class Model:
         """
         if not classifies(self.experiment):
             raise ConfigError(f"objective.name={self.experiment.objective_name!r} predicts no class: use generate")
-        texts, is_one = listed(texts)
+        texts, is_one = _strings(texts, "text")
         _check_batch_size(batch_size)
         batch = classifier_rows(self.experiment, texts)
         found = list(classify(self.experiment, self.params, self.mesh, texts, batch, batch_size))
@@ -325,6 +330,8 @@ class Model:
         """
         if self.workdir is None:
             raise ConfigError("this model is not that of a run, so it has no metrics: cloze.load a run")
+        if split not in (None, *get_args(Split)):
+            raise ConfigError(f"split={split!r} must be 'train', 'eval' or None")
         return Workdir(self.workdir).metrics(split)
 
     @functools.cached_property
@@ -334,7 +341,7 @@ class Model:
     def _pairs(
         self, denoiser: Denoiser, prompts: str | Sequence[str], continuations: str | Sequence[str]
     ) -> tuple[list[likelihood.Pair], bool]:
-        (before, is_one), (after, _) = listed(prompts), listed(continuations)
+        (before, is_one), (after, _) = _strings(prompts, "prompt"), _strings(continuations, "continuation")
         if len(before) != len(after):
             raise ConfigError(f"there are {len(before)} prompts and {len(after)} continuations: give as many of both")
         encode = functools.partial(likelihood.encode_pair, self.experiment, denoiser)
@@ -349,11 +356,20 @@ def listed(texts: Any, *, has_pairs: bool = False) -> tuple[list[Any], bool]:
 
     Raises ConfigError for what is neither a text nor a sequence.
     """
-    if not isinstance(texts, Iterable):
+    if not isinstance(texts, Iterable) or isinstance(texts, Mapping | bytes):
         raise ConfigError(f"{texts!r} must be a text or a list of texts, not {type(texts).__name__}")
     is_pair = isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(part, str) for part in texts)
     is_one = isinstance(texts, str | np.ndarray) or (has_pairs and is_pair)
     return [texts] if is_one else list(texts), is_one
+
+
+def _strings(texts: Any, what: str) -> tuple[list[str], bool]:
+    """Returns texts as `listed` does. Raises ConfigError for one that is no string, named by `what` and its number."""
+    found, is_one = listed(texts)
+    for number, text in enumerate(found, start=1):
+        if not isinstance(text, str):
+            raise ConfigError(f"{what} {number} must be a string, not {type(text).__name__}")
+    return found, is_one
 
 
 def folder_name(path: Any, name: str) -> str:
@@ -368,9 +384,11 @@ def train_batches(experiment: Experiment, start: int, shard: tuple[int, int]) ->
 
     shard: as for cloze.batches.
     """
+    if not isinstance(start, int | np.integer) or isinstance(start, bool) or start < 0:
+        raise ConfigError(f"start={start!r} must be the number of a batch: an integer of at least 0")
     data, rows = experiment.data, _rows_of(shard, experiment.train.batch_size)
     made = experiment.batches(open_corpora(experiment, show_progress=False).train_documents, local_rows=rows)
-    return loader(made, start=start, threads=data.reader_threads, prefetch=data.prefetch_batches)
+    return loader(made, start=int(start), threads=data.reader_threads, prefetch=data.prefetch_batches)
 
 
 def _rows_of(shard: Any, batch_size: int) -> range:
@@ -385,15 +403,25 @@ def _rows_of(shard: Any, batch_size: int) -> range:
 
 
 def _checked_options(given: Mapping[str, Any]) -> Options:
-    names = [field.name for field in dataclasses.fields(Options)]
+    fields, chosen = {field.name: field for field in dataclasses.fields(Options)}, {}
     for name, value in given.items():
-        if name not in names:
-            near = difflib.get_close_matches(name, [*names, "batch_size"], n=1)
-            hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(names)}"
+        if name not in fields:
+            near = difflib.get_close_matches(name, [*fields, "batch_size"], n=1)
+            hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(fields)}"
             raise ConfigError(f"unknown option {name}={value!r}: {hint}")
-        if name not in ("mode", "order") and not isinstance(value, int | float | np.number | None):
-            raise ConfigError(f"{name}={value!r} must be a number, not {type(value).__name__}")
-    return Options(**given)
+        chosen[name] = _checked_option(fields[name], value)
+    return Options(**chosen)
+
+
+def _checked_option(field: dataclasses.Field, value: Any) -> Any:
+    """Returns the value of a field of Options as a Python object. Raises ConfigError for one of another type."""
+    if field.name in ("mode", "order") or (value is None and field.default is None):
+        return value
+    is_whole = int in (field.type, *get_args(field.type))
+    if isinstance(value, bool) or not isinstance(value, int | np.integer if is_whole else int | float | np.number):
+        kind = "an integer" if is_whole else "a number"
+        raise ConfigError(f"{field.name}={value!r} must be {kind}, not {type(value).__name__}")
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _check_batch_size(batch_size: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from cloze.model import Model, folder_name, train_batches
@@ -143,15 +144,17 @@ def _read(config: Config, overrides: Mapping[str, Any] | None) -> tuple[dict[str
     A relative path of a file is also looked for in this project's folder.
     """
     _check_overrides(overrides)
+    given = dict(overrides or {})
+    given |= {field: value.item() for field, value in given.items() if isinstance(value, np.generic)}
     if isinstance(config, str | os.PathLike):
         name = os.fspath(config)
         path = name.partition(":")[0]
         is_ours = not os.path.isfile(path) and (_ROOT / path).is_file()
-        return resolve(str(_ROOT / name) if is_ours else name, overrides or {}, name), name
+        return resolve(str(_ROOT / name) if is_ours else name, given, name), name
     if not isinstance(config, ConfigDict | Mapping):
         raise ConfigError(f"config={config!r} must be a file of configs/, a ConfigDict or a mapping of its fields")
     config = ConfigDict(config).copy_and_resolve_references()
-    for field, value in (overrides or {}).items():
+    for field, value in given.items():
         try:
             config.update_from_flattened_dict({field: value})
         except (KeyError, AttributeError, TypeError, ValueError) as error:

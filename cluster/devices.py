@@ -159,7 +159,7 @@ def use_compilation_cache(folder: str = _COMPILED) -> None:
     """
     if jax.config.jax_compilation_cache_dir is not None or not jax.config.jax_enable_compilation_cache:
         return
-    path = pathlib.Path(folder).expanduser() / _processor()
+    path = pathlib.Path(os.path.expanduser(folder)) / _processor()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError:

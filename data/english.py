@@ -15,14 +15,15 @@ Writes to the new folder --out:
   blimp.jsonl                         {"good", "bad", "group", "paradigm"}: the first 20 pairs of each of BLiMP's 67
                                       paradigms (Warstadt et al. 2020), with --blimp
 
-Texts that occur twice are written once, those with two labels not at all, and a text of a test part is in no training
-part, case and punctuation ignored. A fifth of a task without a published test part is its test part, drawn with a
-fixed seed: the same clone gives the same files.
+Texts that occur twice are written once, and a text of a test part is in no training part, case and punctuation ignored.
+A fifth of a task without a published test part is its test part, drawn with a fixed seed, and its texts with two labels
+are not written: the same clone gives the same files.
 """
 
 import collections
 import itertools
 import json
+import os
 import pathlib
 import random
 import re
@@ -35,7 +36,7 @@ from absl import flags
 
 from command.flags import parse_flags, run_command
 from contract.errors import ConfigError
-from files.atomic import write_text
+from files.atomic import atomic_folder, write_text
 
 _FLAGS = flags.FlagValues()
 _NLTK_DATA = flags.DEFINE_string("nltk_data", None, "Folder of a clone of nltk_data.", _FLAGS, required=True)
@@ -231,17 +232,19 @@ def _words(text: str) -> str:
 def main() -> None:
     """Writes the files, and prints a line for each."""
     parse_flags(_FLAGS, __doc__)
-    out, data = pathlib.Path(_OUT.value), NltkData(pathlib.Path(_NLTK_DATA.value))
-    if out.exists():
-        raise ConfigError(f"--out={out} exists already: choose a new folder, or delete it")
+    data = NltkData(pathlib.Path(os.path.expanduser(_NLTK_DATA.value)))
+    with atomic_folder(_OUT.value, "--out") as out:
+        _write(out, data)
+
+
+def _write(out: pathlib.Path, data: NltkData) -> None:
     contents: dict[str, list[dict[str, str]]] = {}
     if _BLIMP.value is not None:  # first: it is the quickest to be wrong
-        contents["blimp"] = pairs(pathlib.Path(_BLIMP.value))
+        contents["blimp"] = pairs(pathlib.Path(os.path.expanduser(_BLIMP.value)))
     contents["english"] = list(documents(data))
     for name, (train, test) in tasks(data).items():
         for part, texts in {"train": train, "test": test, str(_FEW): few(train)}.items():
             contents[f"{name}.{part}"] = [{"text": text, "label": label} for text, label in texts]
-    out.mkdir(parents=True)
     for name, rows in contents.items():
         write_text(out / f"{name}.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
         kind = "pairs" if name == "blimp" else "texts"

@@ -36,8 +36,14 @@ def write_bytes(path: str | os.PathLike, contents: bytes, *, replace: bool = Tru
             os.fsync(file.fileno())
         if replace:
             os.replace(temporary, path)
-        else:
+            return
+        try:
             os.link(temporary, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links, such as exFAT and some network mounts
+            open(path, "xb").close()
+            os.replace(temporary, path)
     finally:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
@@ -75,8 +81,8 @@ def read_json(path: str | os.PathLike, *, remedy: str = "delete it to make it ag
 class GrowingObject:
     """A file in a bucket, which has no appends: the whole object is written again, at most every UPLOAD_SECONDS.
 
-    What has not been uploaded is lost with a killed process. A reader
-    sees a beginning of the file, never a part of a `write`. All methods raise OSError.
+    What has not been uploaded is lost with a killed process. A reader sees a beginning of the file, never a part of a
+    `write`. All methods raise OSError.
 
     Args:
       path: of the file in a bucket.

@@ -97,7 +97,7 @@ class Transformer(nnx.Module):
             batch["decoder_positions"],
             segment_ids,
             segment_ids,
-            bidirectional_mask=_open_prefix(batch) if self.config.has_prefix and not has_encoder else None,
+            bidirectional_mask=open_prefix(batch) if self.config.has_prefix and not has_encoder else None,
             order_BxL=batch.get("decoder_attention_order"),
             encoder_segment_ids_BxE=batch["encoder_segment_ids"] if has_encoder else None,
             encoder_positions_BxE=batch["encoder_positions"] if has_encoder else None,
@@ -188,7 +188,7 @@ class Transformer(nnx.Module):
         return constrain_activations(logits.reshape(*hidden.shape[:-1], -1))
 
 
-def _open_prefix(batch: Batch) -> Array:
+def open_prefix(batch: Batch) -> Array:
     """Returns the prefixes of a batch, bool [B, L], or [B, L, L] where only some of their edges are open."""
     prefix = batch["decoder_bidirectional_mask"]
     if "decoder_annealing_share" in batch:  # one matrix for all rows and layers

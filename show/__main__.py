@@ -41,8 +41,9 @@ _SVG = flags.DEFINE_string(
 def main() -> None:
     """Reads the command line, prints the page, and writes the files of --html and --svg."""
     parse_flags(_FLAGS, __doc__)
-    if _WORKDIR.value is not None and _FLAGS["config"].value is not None:
-        raise ConfigError("--workdir and --config exclude each other: remove one")
+    for name in ("config", "same_model"):
+        if _WORKDIR.value is not None and _FLAGS[name].value is not None:
+            raise ConfigError(f"--workdir and --{name} exclude each other: remove one")
     # Nothing here needs an accelerator, and a TPU in use by a training run admits no second process.
     jax.config.update("jax_platforms", "cpu")
     if _WORKDIR.value is None:
@@ -82,8 +83,9 @@ def _page_of_text(experiment: Experiment, text: str) -> Page:
 def _title() -> str:
     if _WORKDIR.value is not None:
         return f"--workdir={_WORKDIR.value}"
-    overrides = config_overrides(_FLAGS).items()
-    return " ".join([config_name(_FLAGS), *(f"{name}={value}" for name, value in overrides)])
+    same_model = _FLAGS["same_model"].value
+    fields = [f"{name}={value}" for name, value in config_overrides(_FLAGS).items()]
+    return " ".join([config_name(_FLAGS), *([f"--same_model={same_model}"] if same_model else []), *fields])
 
 
 if __name__ == "__main__":

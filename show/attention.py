@@ -9,6 +9,7 @@ from rich.text import Text
 
 from contract.batch import Batch
 from models.attention import attention_mask
+from models.transformer import open_prefix
 from show.examples import stacks
 
 HIDDEN, VISIBLE, FUTURE, PADDING = range(4)  # kinds of cells; FUTURE: visible, and after the query in the row
@@ -28,6 +29,8 @@ def pictures(batch: Batch, row: int) -> list[Picture]:
     for stack, ids in segment_ids.items():
         fields = {"bidirectional_mask": f"{stack}_bidirectional_mask", "order_BxL": f"{stack}_attention_order"}
         present = {name: batch[field][[row]] for name, field in fields.items() if field in batch}
+        if stack == "decoder" and "bidirectional_mask" in present:
+            present["bidirectional_mask"] = open_prefix({name: values[[row]] for name, values in batch.items()})
         mask = attention_mask(ids, ids, causal=stack == "decoder", **present)
         found.append(Picture(f"{stack} self-attention", _cells(mask, ids[0], ids[0], is_self=True)))
     if len(segment_ids) == 2:

@@ -157,6 +157,11 @@ def test_runs_of_the_benchmark_and_of_the_peer_alternate(tmp_path, monkeypatch):
         measuring.peer_lines("ours", values, rate="speed")
 
 
+def test_a_benchmark_that_the_benchmark_runs_has_no_peer():
+    given = ["ul2", "--peer", "peer.py {}", "-peer=x", "--pairs", "3", "--pairs=4", "--peers=5", "--steps=6"]
+    assert measuring._without_peer(given) == ["ul2", "--peers=5", "--steps=6"]
+
+
 @pytest.mark.parametrize(
     ("peer", "error"), [("import sys; sys.exit(3)", "status 3 and 0"), ("print({'rate': 1})", "not JSON: {'rate': 1}")]
 )

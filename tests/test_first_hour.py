@@ -74,6 +74,11 @@ def test_a_part_that_fails_is_a_line_and_the_others_go_on(programs, monkeypatch,
     assert hangs["error"] == "status -9: killed after 1 seconds: raise --minutes" and hangs["figures"] == []
     assert good["error"] == "" and good["figures"][0]["met"] is False
     assert "| hangs | | | status -9: killed after 1 seconds: raise --minutes | | no |" in printed
+    (tmp_path / "folder").mkdir()
+    programs["good"] = f"import shutil; shutil.rmtree({str(tmp_path / 'folder')!r}); print('{{\"ratio\": 0.5}}')"
+    with pytest.raises(ConfigError, match="cannot be written"):
+        run_hour([], monkeypatch, capsys, tmp_path / "folder")
+    assert "| good |  | ratio | 0.5 | <= 1 | yes |" in capsys.readouterr().out
     report, _ = run_hour(["--minutes=0"], monkeypatch, capsys, tmp_path)
     assert {part["error"] for part in report["parts"]} == {"no time left: raise --minutes", hangs["error"]}
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from benchmarks.first_hour import figures, run
-from benchmarks.torture import ROOT, STEPS, Difference, Trial, check_equal
+from benchmarks.torture import ROOT, STEPS, Difference, Trial, check_equal, torture
 from tests.data.test_checksums import flip
 
 pytestmark = pytest.mark.slow
@@ -49,6 +49,14 @@ def test_a_difference_is_found(folder):
     flip(largest, 8 * (largest.stat().st_size // 2))
     with pytest.raises(Difference, match=f"{largest.name} of the checkpoint differs from the untouched run's"):
         check_equal(other, expected)
+
+
+def test_a_run_that_was_not_killed_and_fails_is_a_difference(tmp_path, monkeypatch):
+    monkeypatch.setattr(Trial, "run_to_end", lambda trial: trial.folder.mkdir(parents=True))
+    monkeypatch.setattr(Trial, "contents", lambda trial: {})
+    monkeypatch.setattr(Trial, "run", lambda trial, seconds: 1)
+    with pytest.raises(Difference, match="a run that was not killed ended with status 1"):
+        torture(1, 0, tmp_path)
 
 
 def test_runs_find_the_packages_of_pythonpath(tmp_path, monkeypatch):

@@ -109,7 +109,12 @@ class Signatures:
 
 
 def near_pairs(
-    signatures: Signatures, documents: np.ndarray, jaccard: float = JACCARD, *, most: int = MAX_PAIRS
+    signatures: Signatures,
+    documents: np.ndarray,
+    jaccard: float = JACCARD,
+    *,
+    most: int = MAX_PAIRS,
+    groups: np.ndarray | None = None,
 ) -> np.ndarray:
     """Returns pairs of near-identical documents, int64 [P, 2], ascending, the smaller number first in each.
 
@@ -120,6 +125,7 @@ def near_pairs(
       most: with how many earlier documents a document may be near-identical and still be compared with later ones. In
         a group of thousands of copies, each is so compared with its first members alone. With most=1, the first of
         a pair is never the second of another one: without the seconds, each has a copy that stays.
+      groups: uint64 [all documents]: both documents of a pair are of one group; None: all documents are.
     """
     from datasketch import LeanMinHash, MinHashLSH
 
@@ -127,7 +133,8 @@ def near_pairs(
     pairs: list[tuple[int, int]] = []
     for document in documents.tolist():
         signature = LeanMinHash(seed=1, hashvalues=signatures.values[document], scheme=_SCHEME)
-        near = signatures.similar(document, search.query(signature), jaccard)
+        found = [other for other in search.query(signature) if groups is None or groups[other] == groups[document]]
+        near = signatures.similar(document, found, jaccard)
         pairs += [(other, document) for other in near]
         if len(near) < most:
             search.insert(document, signature)

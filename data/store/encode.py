@@ -32,6 +32,7 @@ DOCUMENT = np.dtype(  # the arrays of the store that are columns of its document
         ("is_heldout", np.bool_),
         ("num_tokens", np.int64),  # with EOS
         ("num_shingles", np.int64),
+        ("response_digests", np.uint64),  # 0 without a prompt
     ]
 )
 _CHUNK_DOCUMENTS, _CHUNK_CHARACTERS = 4096, 1 << 20
@@ -114,7 +115,8 @@ def encode_chunk(corpus: CorpusConfig, tokenizer: Tokenizer, documents: list[Raw
         # All responses to one prompt have the same digest, and are on the same side of a split by document.
         digests = text_digest(prompt_bytes or text_bytes), text_digest(prompt_bytes + text_bytes), document.file_digest
         sizes = prompt.size, document.is_heldout, prompt.size + text.size + 1, len(shingles)
-        rows.append((num_bytes, spelled, *digests, *sizes))  # in the order of DOCUMENT
+        response_digest = text_digest(text_bytes) if prompt_bytes else 0
+        rows.append((num_bytes, spelled, *digests, *sizes, response_digest))  # in the order of DOCUMENT
         chunk.names.append(document.name)
         chunk.labels.append(document.label)
         tokens += [prompt, text, eos]

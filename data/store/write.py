@@ -148,7 +148,7 @@ class _Writer:
             if (chosen := copies == reason).any():
                 self._removed[kind] += chosen.sum(), documents["text_bytes"][chosen].sum()
         kept = np.flatnonzero(copies == 0)
-        arrays = {name: documents[name][kept] for name in DOCUMENT.names[:-2]}
+        arrays = {name: documents[name][kept] for name in DOCUMENT.names[:-3]}
         arrays["offsets"] = np.append(0, np.cumsum(documents["num_tokens"][kept]))
         arrays["name_ids"], names = _numbered(self._names[d] for d in kept.tolist())
         arrays["label_ids"], labels = _numbered(self._labels[d] for d in kept.tolist())
@@ -230,7 +230,8 @@ def _copies(
     """Returns why each of `documents` is to be removed: uint8 [n], a key of _REMOVED_AS, or 0 for one that stays.
 
     Documents are identical if they have the same prompt, text and label; the first of each stays, in the order of the
-    corpus. Near-identical ones are compared as prompt, space and text, without labels. With remove_duplicates="near", a
+    corpus. Near-identical ones are compared as prompt, space and text, without labels; the responses to prompts must
+    also be identical, because all questions about one passage are near-identical. With remove_duplicates="near", a
     document is removed if it is found near-identical to an earlier one that stays, so that each removed document has a
     copy in the store. The corpus' own held-out documents (data.heldout_path) stay, and remove no others.
     """
@@ -246,7 +247,8 @@ def _copies(
     removed[compared[~is_first]] = 1
     if signatures is not None and filters.remove_duplicates == "near":
         compared = engine.sharing_a_band(signatures.values, compared[is_first], filters.jaccard)
-        removed[near_pairs(signatures, compared, filters.jaccard, most=1)[:, 1]] = 2
+        pairs = near_pairs(signatures, compared, filters.jaccard, most=1, groups=documents["response_digests"])
+        removed[pairs[:, 1]] = 2
     return removed
 
 

@@ -286,6 +286,18 @@ INVALID = {
     ),
     "another option": (lambda model: model.generate("a", xyz=1), "^unknown option xyz=1: choose one of mode, max_"),
     "option's type": (lambda model: model.generate("a", temperature="hot"), "^temperature='hot' must be a number, not"),
+    "whole number": (
+        lambda model: model.generate("a", max_tokens=2.0),
+        "^max_tokens=2.0 must be an integer",
+    ),
+    "no number": (lambda model: model.generate("a", top_p=None), "^top_p=None must be a number, not NoneType"),
+    "prompt's type": (lambda model: model.generate(["a", 2]), "^prompt 2 must be a string, not int"),
+    "mapping": (lambda model: model.losses({"a": "b"}), "must be a text or a list of texts, not dict"),
+    "likelihood's type": (lambda model: model.log_likelihood("a", np.array([1])), "^continuation 1 must be a string"),
+    "start": (lambda model: model.batches(-1), "^start=-1 must be the number of a batch"),
+    "split": (lambda model: model.metrics("evals"), "^split='evals' must be 'train', 'eval' or None"),
+    "examples": (lambda model: model.show("a", num_examples=5), "^num_examples is of the corpus"),
+    "seed": (lambda model: model.show(seed=3), "^denoiser and seed are of given texts"),
     "shard": (lambda model: model.batches(shard=(2, 2)), r"^shard=\(2, 2\) must be two integers \(index, count\) with"),
     "no shard": (lambda model: model.batches(shard=2), r"^shard=2 must be two integers \(index, count\) with 0 <= ind"),
     "part of a row": (
@@ -313,6 +325,14 @@ def test_invalid_input_raises_one_line(causal, call, message):
     with pytest.raises(cloze.ConfigError, match=message) as error:
         call(causal)
     assert "\n" not in str(error.value)
+
+
+def test_numpy_numbers_are_numbers(causal):
+    options = {"max_tokens": 2, "temperature": 0.5, "seed": 1}
+    of_numpy = {"max_tokens": np.int64(2), "temperature": np.float64(0.5), "seed": np.int32(1)}
+    assert causal.generate("a", **of_numpy) == causal.generate("a", **options)
+    fields = causal.experiment.config
+    assert cloze.new(fields, {"train.steps": np.int64(7)}).experiment.train.steps == 7
 
 
 def test_no_prompts_have_no_answers(causal):

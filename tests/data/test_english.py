@@ -105,7 +105,7 @@ def test_the_command_writes_the_same_files_again_and_replaces_none(clone, tmp_pa
     assert json.loads((tmp_path / "a" / "trec.test.jsonl").read_text()) == {"text": "Who ?", "label": "HUM"}
     printed = capsys.readouterr().err
     assert "trec.test.jsonl: 1 texts, 5 bytes" in printed and "trec.test.jsonl: 0 texts are in english.jsonl" in printed
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="exists and is not empty"):
         run(monkeypatch, f"--nltk_data={clone}", f"--out={tmp_path / 'a'}")
 
 

@@ -1,6 +1,7 @@
 """Filters measure what the papers define, remove what the fields say, and leave the rest of the store as it is."""
 
 import dataclasses
+import itertools
 import json
 import random
 
@@ -144,6 +145,20 @@ def test_what_stays_of_large_groups_is_as_by_comparing_each_document_with_all_th
             expected.append(k)
     numbers, _ = filtered(tmp_path, texts, remove_duplicates="near")
     assert numbers == expected
+
+
+def test_near_identical_documents_with_prompts_have_one_response(tmp_path):
+    passage = " ".join(f"word{k}" for k in range(200))
+    rows = [(passage, "yes"), (passage, "no"), (passage + " more", "yes"), ("", passage), ("", passage + " more")]
+    with open(tmp_path / "text.jsonl", "w") as file:
+        for prompt, text in rows:
+            file.write(json.dumps({"prompt": prompt, "response": text} if prompt else {"text": text}) + "\n")
+    filters = dataclasses.replace(OFF, remove_duplicates="near")
+    store = opened(corpus_config(tmp_path, source="jsonl", path=str(tmp_path / "text.jsonl"), filters=filters))
+    assert [len(store.tokens[a:b]) - 1 for a, b in itertools.pairwise(store.offsets)] == [
+        len(prompt) + len(text) for prompt, text in (rows[0], rows[1], rows[3])
+    ]
+    assert store.meta["removed"]["near_duplicates"]["documents"] == 2
 
 
 def test_the_prompt_and_the_label_are_part_of_what_is_identical(tmp_path):

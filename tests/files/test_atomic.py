@@ -1,5 +1,6 @@
 """Files and folders appear with all of their contents or do not exist, and replace only what they may."""
 
+import errno
 import os
 from unittest.mock import Mock
 
@@ -27,6 +28,16 @@ def test_a_tilde_is_the_home_directory_as_in_the_folder_of_a_run(tmp_path, monke
     assert os.listdir(tmp_path) == ["home"] and os.listdir("home/made") == ["file"]
     with pytest.raises(ConfigError, match="--out=~/made exists and is not empty"), atomic_folder("~/made", "--out"):
         pass
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_new_file_replaces_none_also_where_hard_links_are_missing(tmp_path, monkeypatch, has_links):
+    if not has_links:
+        monkeypatch.setattr(os, "link", Mock(side_effect=OSError(errno.EOPNOTSUPP, "Operation not supported")))
+    write_bytes(tmp_path / "file", b"first", replace=False)
+    with pytest.raises(FileExistsError):
+        write_bytes(tmp_path / "file", b"second", replace=False)
+    assert (tmp_path / "file").read_bytes() == b"first" and os.listdir(tmp_path) == ["file"]
 
 
 def test_an_error_leaves_nothing(tmp_path):

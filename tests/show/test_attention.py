@@ -29,6 +29,19 @@ def test_pictures_have_the_masks_of_the_models():
     np.testing.assert_array_equal(cross.cells, [[v, h, h], [h, v, v]])
 
 
+def test_an_annealed_prefix_is_open_as_in_the_model():
+    batch = {
+        "decoder_segment_ids": np.ones((2, 6), np.int32),
+        "decoder_bidirectional_mask": np.ones((2, 6), bool),
+        "decoder_annealing_key": np.full(2, 7, np.uint32),
+        "decoder_annealing_share": np.array([0.0, 0.0], np.float32),
+    }
+    [picture] = pictures(batch, 0)
+    assert not (picture.cells == FUTURE).any() and (picture.cells[np.tril_indices(6)] == VISIBLE).all()
+    [picture] = pictures(batch | {"decoder_annealing_share": np.full(2, 0.5, np.float32)}, 1)
+    assert 0 < (picture.cells == FUTURE).sum() < 15
+
+
 def test_the_attention_order_of_an_encoder():
     """UniLM's [CLS] x [SEP] y [SEP]: the first three positions see each other, the last two see all before them."""
     batch = {

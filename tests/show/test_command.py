@@ -224,6 +224,14 @@ def test_an_error_is_one_line():
     assert err == ("error: --html=/nowhere/x.html cannot be written: name a file in an existing folder\n")
 
 
+def test_the_model_of_another_config_is_in_the_title_and_not_of_a_run():
+    config, same_model = "tests/small_config.py:ul2,decoder_only", "--same_model=tests/small_config.py:clm,decoder_only"
+    status, out, _ = run_here(command.main, f"--config={config}", same_model, "--text=a text")
+    assert status == 0 and out.startswith(f"{config} {same_model}\n")
+    status, _, err = run_here(command.main, "--workdir=runs/ul2", same_model)
+    assert (status, err) == (1, "error: --workdir and --same_model exclude each other: remove one\n")
+
+
 def test_a_text_of_ones_own_is_shown_with_each_denoiser_in_turn_and_new_draws():
     config = "--config=tests/small_config.py:ul2,decoder_only"
     status, out, err = run_here(command.main, config, "--text=the quick brown fox jumps", "--num_examples=14")
