@@ -34,7 +34,7 @@ from studies.plot import Share, draw_shares
 from studies.report import headline, import_report_libraries, remove_figures, render, variant_row
 from studies.results import Results, StudyFile, StudyFolder
 from studies.statistics import summarize
-from studies.study import RESERVED, check_study
+from studies.study import RESERVED, check_study, load_study
 from studies.tables import MeasureText, SweepText
 
 _FLAGS = flags.FlagValues()
@@ -135,8 +135,8 @@ def _plan(there: StudyFile, folder: StudyFolder, remedy: str) -> Plan:
 def _command(there: StudyFile, out: str) -> str:
     """Returns the command that runs a study. The file is one of configs/studies if its name and question are."""
     files = sorted((_ROOT / "configs" / "studies").rglob("*.py"))
-    is_named = (file for file in files if file.stem == there.study.name)
-    found = [file for file in is_named if there.study.question in file.read_text(encoding="utf-8")]
+    named = (file for file in files if file.stem == there.study.name and "def get_study(" in file.read_text("utf-8"))
+    found = [file for file in named if load_study(str(file)).question == there.study.question]
     file = found[0].relative_to(_ROOT).as_posix() if found else f"{there.study.name}.py"
     return there.study.command(file, out, there.overrides)
 

@@ -114,6 +114,8 @@ def test_only_a_study_of_configs_with_its_question_is_named_as_such(tmp_path):
     question = "Are values found by their keys, and keys by their values?"
     there = write_study(tmp_path / "facts", question=question)
     assert "--study=configs/studies/gym/retrieval.py " in board.read_study(str(there)).command
+    there = write_study(tmp_path / "english", name="english")  # whose file there is no study
+    assert "--study=english.py " in board.read_study(str(there)).command
 
 
 def test_the_best_of_one_variant_and_of_none():
