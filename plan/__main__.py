@@ -192,7 +192,7 @@ def _memory(plan: Estimate) -> Iterator[tuple[str, int]]:
         yield "teacher", plan.teacher_bytes
     yield "batch", plan.batch_bytes
     if plan.compiled is None:
-        yield "gradients", plan.parameter_bytes
+        yield "gradients", plan.temporary_bytes - plan.activation_bytes
         yield "activations", plan.activation_bytes
     else:
         yield "temporaries, with activations", plan.temporary_bytes

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from plan.hlo import BYTES, CALLED, WHILE, Computation, parse_program, trip_count
+from plan.hlo import CALLED, WHILE, Computation, bytes_of, parse_program, trip_count
 
 # Kind -> what it is. An operation that is of several kinds is of the first.
 KINDS = {
@@ -197,6 +197,6 @@ def _size(array_type: str) -> tuple[int, int]:
         for k, size in enumerate(reversed([int(size) for size in tile[1].split(",")]) if tile else (), 1):
             if k <= len(padded):
                 padded[-k] = math.ceil(padded[-k] / size) * size
-        with_padding += BYTES.get(dtype, 4) * math.prod(padded)
-        without += BYTES.get(dtype, 4) * math.prod(sizes)
+        with_padding += bytes_of(dtype) * math.prod(padded)
+        without += bytes_of(dtype) * math.prod(sizes)
     return with_padding, without

@@ -25,7 +25,15 @@ from plan.costs import Cost, costs
 from plan.hlo import collective_bytes
 from run import sharding
 from run.compiled_run import abstract_state, attention_of, check_mesh, compiled_train_step, seed_array
-from run.memory import Machine, abstract_batch, abstract_frozen, activation_bytes, bias_warnings, device_bytes
+from run.memory import (
+    Machine,
+    abstract_batch,
+    abstract_frozen,
+    activation_bytes,
+    bias_warnings,
+    device_bytes,
+    gradient_bytes,
+)
 from run.step import TrainState
 
 _TPU_DIMENSIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2, "tpu7x": 3}
@@ -182,7 +190,7 @@ class Estimate:
     temporary_bytes: int  # if compiled, all but arguments and results; otherwise activations and gradients
     compiled: Compiled | None  # None if the topology has no compiler
     flops: float  # model FLOPs per step, of all devices (models/flops.py)
-    warnings: list[str]  # about the attention kernel, and about collectives
+    warnings: list[str]  # of the experiment, about the attention kernel, and about collectives
 
     @property
     def state_bytes(self) -> int:
@@ -237,8 +245,8 @@ def estimate(experiment: Experiment, topology: Topology, *, with_costs: bool = F
     activations = activation_bytes(experiment, mesh, topology.platform)
     frozen = abstract_frozen(experiment, mesh)
     compiled = _compile(experiment, state, batch, frozen, with_costs) if topology.devices else None
-    # Gradients are as large as parameters.
-    temporaries = compiled.temporary_bytes if compiled else activations + parameters
+    gradients = gradient_bytes(parameters, experiment.train.grad_accum_steps)
+    temporaries = compiled.temporary_bytes if compiled else activations + gradients
     axes = dict(zip(sharding.AXES, shape, strict=True))
     segments = [array for name, array in batch.items() if name.endswith("_segment_ids")]
     return Estimate(
@@ -260,7 +268,11 @@ def estimate(experiment: Experiment, topology: Topology, *, with_costs: bool = F
         temporary_bytes=temporaries,
         compiled=compiled,
         flops=experiment.train_step_flops,
-        warnings=[*bias_warnings(experiment, topology.platform, axes), *gather_warnings(axes, parameters, compiled)],
+        warnings=[
+            *experiment.warnings,
+            *bias_warnings(experiment, topology.platform, axes),
+            *gather_warnings(axes, parameters, compiled),
+        ],
     )
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
-BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8}
+_BITS = re.compile(r"[a-z]+(\d+)")
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) \(.*\) -> (.*) \{$")
 WHILE = re.compile(r" while\(.*condition=%?([\w.-]+), body=%?([\w.-]+)")
@@ -134,9 +134,15 @@ def _result_of_start(start_type: str, kind: str) -> str:
     return parts[1]
 
 
+def bytes_of(dtype: str) -> int:
+    """Returns the bytes of an element of a type such as f32, bf16, f8e4m3fn, pred or token, which has none."""
+    bits = _BITS.match(dtype)
+    return -(-int(bits[1]) // 8) if bits else dtype == "pred"
+
+
 def _bytes(array_type: str) -> int:
     """Returns the bytes of an array's type, or of a tuple's."""
     return sum(
-        BYTES.get(dtype, 4) * math.prod(int(size) for size in dims.split(",") if size)
+        bytes_of(dtype) * math.prod(int(size) for size in dims.split(",") if size)
         for dtype, dims in _SHAPE.findall(array_type)
     )

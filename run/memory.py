@@ -93,7 +93,7 @@ def _first_that_fits(experiment: Experiment, machine: Machine, mesh: AbstractMes
     rows: of a device.
     """
     state = abstract_state(experiment, mesh)
-    gradients = device_bytes(state.params)
+    parameters = device_bytes(state.params)
     fixed = device_bytes(state) + device_bytes(abstract_batch(experiment, sharding.batch_sharding(mesh)))
     fixed += device_bytes(abstract_frozen(experiment, mesh))
     remats = ("none", "dots", "full") if experiment.model.remat == "auto" else (experiment.model.remat,)
@@ -102,8 +102,7 @@ def _first_that_fits(experiment: Experiment, machine: Machine, mesh: AbstractMes
     for remat in remats:
         activations = activations_of(remat) * (experiment.train.grad_accum_steps or 1)  # of all rows of a device
         for steps in [experiment.train.grad_accum_steps] if experiment.train.grad_accum_steps else divisors:
-            # A microbatch's gradients are added to those of the earlier ones, which takes their memory twice.
-            arrays = fixed + gradients * (1 if steps == 1 else 2)
+            arrays = fixed + gradient_bytes(parameters, steps)
             sizes = f"about {(arrays + activations / steps) / GIB:.1f} of {machine.usable_bytes / GIB:.1f} GiB"
             chosen = _with_choice(experiment, remat, steps, f"chosen for {machine.name}: {sizes}")
             if (most := arrays + activations / steps / _ACCURACY) <= machine.usable_bytes:
@@ -138,6 +137,11 @@ def _with_choice(experiment: Experiment, remat: str, steps: int, reason: str = "
 def describe(remat: str, grad_accum_steps: int) -> str:
     """Returns the two fields in words: "remat none, 1 microbatch"."""
     return f"remat {remat}, {grad_accum_steps:,} microbatch{'' if grad_accum_steps == 1 else 'es'}"
+
+
+def gradient_bytes(parameter_bytes: int, grad_accum_steps: int) -> int:
+    """Returns the bytes of gradients: a microbatch's are added to those of the earlier ones, so both are in memory."""
+    return parameter_bytes * min(grad_accum_steps, 2)
 
 
 def device_bytes(tree: Any) -> int:

@@ -19,7 +19,7 @@ import jax
 from absl import flags
 
 from command.flags import parse_flags, run_command
-from command.program import visible
+from command.program import plural, print_note, visible
 from contract.errors import ConfigError, Stopped
 from studies.analysis import analyse
 from studies.dry_run import print_plan
@@ -94,12 +94,17 @@ def main() -> None:
         folder.add_report(study.seeds)
     if stopped:
         raise Stopped("stopped by a signal: run the same command again to continue")
-    failed = [problem for problem in results.problems if problem.state in ("failed", "diverged", "damaged")]
-    for problem in failed:
+    problems = [problem for problem in results.problems if problem.state in ("failed", "diverged", "damaged")]
+    for problem in problems:
         line = f"{problem.variant}, seed {problem.seed}: {problem.state}: {problem.reason}"
         print(visible(line), file=sys.stderr)
-    if failed and not _REPORT.value:
-        raise ConfigError(f"{len(failed)} runs failed: run the same command again to try them again")
+    if diverged := [problem.job.name for problem in problems if problem.state == "diverged"]:
+        print_note(
+            "a run that diverged is not tried again: to train it anew, delete its outcome, such as "
+            f"{folder.path / 'outcomes' / diverged[0]}.json, and its folders in runs/"
+        )
+    if (failed := len(problems) - len(diverged)) and not _REPORT.value:
+        raise ConfigError(f"{plural(failed, 'run')} failed: run the same command again to try again")
 
 
 def _split_overrides(argv: list[str]) -> tuple[list[str], dict[str, Any]]:

@@ -254,14 +254,12 @@ def _is_own(results: Results, measure: str) -> bool:
     """
     study, fields = results.study, results.study.measures[measure]
     variants = study.measured(measure)
-    is_heldout = fields["kind"] == "heldout"
-    differ = is_heldout and not fields["config"] and len({study.config_of(variant) for variant in variants}) > 1
-    if not differ and not scored_otherwise(fields, _configs(results, variants)):
+    if not _may_differ(results, fields, variants):
         return False
     floors = [one for one in _floors(results, measure) if not one[0].startswith(NO_PRETRAINING)]
     measured = {run.variant for run in results.outcomes if measure in run.values} & {*variants}
     same = bool(floors) and all(measured <= set(names) for _, _, names in floors)
-    return not (same and (not is_heldout or fields["metric"] == "bits_per_byte"))
+    return not (same and (fields["kind"] != "heldout" or fields["metric"] == "bits_per_byte"))
 
 
 def objectives_differ(results: Results, variants: Iterable[str]) -> bool:
@@ -270,10 +268,15 @@ def objectives_differ(results: Results, variants: Iterable[str]) -> bool:
     They may be if the variants have different configs or presets, or different values of fields that change the loss or
     its tokens. Two configs that set such fields to the same values count as different.
     """
-    variants = list(variants)
-    if len({results.study.config_of(variant) for variant in variants}) > 1:
+    return _may_differ(results, {"kind": "heldout", "metric": "loss"}, [*variants])
+
+
+def _may_differ(results: Results, fields: Mapping[str, Any], variants: Sequence[str]) -> bool:
+    """Returns whether a measure scores other text or tokens of `variants`, or their own losses under other configs."""
+    is_own = fields["kind"] == "heldout" and not fields.get("config")
+    if is_own and len({results.study.config_of(variant) for variant in variants}) > 1:
         return True
-    return bool(scored_otherwise({"kind": "heldout", "metric": "loss"}, _configs(results, variants)))
+    return bool(scored_otherwise(fields, _configs(results, variants)))
 
 
 def _configs(results: Results, variants: Iterable[str]) -> list[Mapping[str, Any]]:

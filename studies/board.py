@@ -8,6 +8,7 @@ a study has that measure. Needs matplotlib and jinja2: pip install -e '.[plot]'.
 """
 
 import dataclasses
+import functools
 import glob
 import os
 import re
@@ -30,10 +31,10 @@ from studies.markdown import NONE, decimals_for, number, probability, text
 from studies.measures import make_measure
 from studies.plan import Plan, PlannedRun, VariantPlan
 from studies.plot import Share, draw_shares
-from studies.report import headline, import_report_libraries, render, variant_row
+from studies.report import headline, import_report_libraries, remove_figures, render, variant_row
 from studies.results import Results, StudyFile, StudyFolder
 from studies.statistics import summarize
-from studies.study import RESERVED, check_study
+from studies.study import RESERVED, check_study, load_study
 from studies.tables import MeasureText, SweepText
 
 _FLAGS = flags.FlagValues()
@@ -132,9 +133,10 @@ def _plan(there: StudyFile, folder: StudyFolder, remedy: str) -> Plan:
 
 
 def _command(there: StudyFile, out: str) -> str:
-    """Returns the command that runs a study. The file is one of configs/studies if its name is."""
+    """Returns the command that runs a study. The file is one of configs/studies if its name and question are."""
     files = sorted((_ROOT / "configs" / "studies").rglob("*.py"))
-    found = [file for file in files if file.stem == there.study.name]
+    named = (file for file in files if file.stem == there.study.name and "def get_study(" in file.read_text("utf-8"))
+    found = [file for file in named if load_study(str(file)).question == there.study.question]
     file = found[0].relative_to(_ROOT).as_posix() if found else f"{there.study.name}.py"
     return there.study.command(file, out, there.overrides)
 
@@ -148,7 +150,7 @@ class StudyText:
     report: str = ""
     figures: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def measures(self) -> list[MeasureText]:
         """The measures of the study."""
         return [MeasureText(found, count_families(self.results)) for found in analyse(self.results)]
@@ -201,7 +203,7 @@ class StudyText:
             said = "each on its own objective: not compared" if found.is_own else said
             best = ", ".join(f"`{name}`" + " (baseline)" * (name == found.baseline) for name in _best(found))
             cells = [
-                text(said) or best or "all are equal",
+                text(said) or best or ("all are equal" if _levels(found) else "no run has a value"),
                 ", ".join(beyond) or "none",
                 probability(min(tests, default=None)),
             ]
@@ -218,8 +220,11 @@ class StudyText:
     def commands(self) -> str:
         """The commands of the first complete run of each variant, in workdirs that are not those of the study."""
         firsts = [runs[0] for name in self.results.study.variants if (runs := self.results.of(name))]
-        commands = "\n".join(command for run in firsts for command in run.commands)
-        return re.sub(r"(?<==)\S*/runs/", f"runs/{self.name}/", commands)
+        commands = []
+        for command in (command for run in firsts for command in run.commands):
+            there = re.search(r"--workdir=(\S*/runs/)", command)
+            commands.append(command.replace(f"={there[1]}", f"=runs/{self.name}/") if there else command)
+        return "\n".join(commands)
 
     def shares(self) -> dict[str, dict[str, Share]]:
         """Returns title -> variant -> the mean of exact answers: bold if better than the baseline's, shaded if than
@@ -260,11 +265,11 @@ def _levels(found: Measured) -> dict[str, float]:
 
 
 def _best(found: Measured) -> list[str]:
-    """Returns the variants with the best mean, or with the most seeds that succeed; [] if all are equal."""
+    """Returns the variants with the best mean, or with the most seeds that succeed; [] if several are all equal."""
     levels = _levels(found)
     choose = max if found.better == "higher" or found.is_success_rate else min
     best = [name for name, level in levels.items() if level == choose(levels.values())]
-    return best if len(best) < len(levels) else []
+    return best if len(best) < max(len(levels), 2) else []
 
 
 def write_board(
@@ -276,23 +281,24 @@ def write_board(
     """
     page, pictures = Path(out), Path(out).with_suffix("")
     pictures.mkdir(exist_ok=True)
-    for old in pictures.glob("*.svg"):  # of an earlier board with other studies
-        old.unlink()
-    page.with_suffix(".svg").unlink(missing_ok=True)
-    texts = []
+    texts, drawn = [], set[str]()
     for name, results in studies.items():
         figures = {}
         for measure in StudyText(name, results).measures:
             if measure.figure:
                 figure = pictures / f"{name}-{measure.found.name}.svg"
                 measure.draw(figure, width=_WIDTH)
+                drawn.add(figure.name)
                 figures[measure.found.name] = urllib.parse.quote(f"{pictures.name}/{figure.name}")
         report, here = Path(folders[name], "report.md").resolve(), page.resolve().parent
         link = report.relative_to(here).as_posix() if report.is_file() and report.is_relative_to(here) else ""
         texts.append(StudyText(name, results, urllib.parse.quote(link), figures))
+    remove_figures(pictures, keep=drawn)
     shares = {title: of for one in texts for title, of in one.shares().items()}
     if shares:
         draw_shares(str(page.with_suffix(".svg")), shares)
+    else:
+        page.with_suffix(".svg").unlink(missing_ok=True)
     board = render(
         "board.md.jinja",
         mark=_MARK,

@@ -39,8 +39,8 @@ def print_plan(plan: Plan, jobs: Sequence[Job]) -> None:
         print(progress, file=sys.stderr, flush=True)
         own = [job for job in jobs if job.variant == name]
         seconds = sum(_seconds(run, measured) for run in variant.stages)
-        fine_tuning = sum(_seconds(run, measured) for run in variant.distinct_fine_tunings)
-        whole = len(own) * seconds + sum(not job.field for job in own) * fine_tuning
+        fine_tunings = [run for job in own for run in plan.fine_tunings_of(job)]
+        whole = len(own) * seconds + sum(_seconds(run, measured) for run in fine_tunings)
         total += whole
         cells = ["-"] * 4
         if variant.main is not None:
@@ -78,7 +78,7 @@ def _seconds(run: PlannedRun, measured: dict[str, float]) -> float:
     """The time of a run's steps, from two steps after the first one."""
     # Init parameters anew: the fine-tuned model's start does not exist yet.
     fields = with_fields(run.fields, {"train.init_from": ""})
-    key = repr({name: value for name, value in fields.items() if name not in ("seed", "optimizer")})
+    key = repr(with_fields(fields, {"seed": 0, "optimizer.learning_rate": 0.0}))
     if key not in measured:
         experiment, frozen = make_experiment(fields), ()
         if experiment.learner.setup.distillation.teacher:

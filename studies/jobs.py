@@ -22,15 +22,23 @@ from experiment.experiment import make_experiment
 from experiment.outside import code_digests
 from studies.dry_run import clock
 from studies.measures import TOTALS, FineTuning, Measure, RunValue, Trained, digests_of
-from studies.plan import VALIDATION, Job, Plan, PlannedRun, VariantPlan, sweep_jobs, with_fields
+from studies.plan import (
+    AFTER_START_SEED,
+    SWEEP_SEED,
+    VALIDATION,
+    Job,
+    Plan,
+    PlannedRun,
+    VariantPlan,
+    sweep_jobs,
+    with_fields,
+)
 from studies.results import Curve, Outcome, StudyFolder, digest_of, source_files
 from train.loop import train_and_evaluate
 from train.recorder import DivergedError
 from workdir.run_config import flatten, may_change
 from workdir.workdir import Workdir
 
-# Added to the seed of the run after a start, which then reads the text in another order; the seed of a sweep's runs.
-_AFTER_START_SEED, _SWEEP_SEED = 1000, 2000
 _STOPPED, _DIVERGED = 75, 77  # exit statuses of a job that a signal stopped, and of one that diverged
 _POLL_SECONDS = 0.2
 _ERROR_CHARS = 400
@@ -45,7 +53,7 @@ def parse_worker(text: str) -> tuple[int, int]:
 
 
 def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder) -> bool:
-    """Does the jobs that are not complete, and prints a line for each.
+    """Does the jobs that are not done, and prints a line for each.
 
     A process of its own per job keeps the failures of one, such as a device that is out of memory, from the others: a
     job that fails leaves an Outcome that says so, and the next job begins.
@@ -53,36 +61,38 @@ def run_jobs(jobs: Sequence[Job], plan: Plan, folder: StudyFolder) -> bool:
     Returns False if a signal has ended this before the last job.
     """
     work = {job: _flops(plan, job) for job in jobs if not _is_done(folder.outcome(job, plan))}
-    total, done, began = sum(work.values()), 0.0, time.monotonic()
-    print(f"{len(jobs) - len(work)} of {len(jobs)} runs are complete already", flush=True)
+    left, done, spent = sum(work.values()), 0.0, 0.0
+    print(f"{len(jobs) - len(work)} of {len(jobs)} runs are done already", flush=True)
     with signals_of_this_process() as signals:
         for number, job in enumerate(work, start=1):
             if signals:
                 return False
+            left -= work[job]
             if _is_done(folder.outcome(job, plan)):
-                print(f"{number}/{len(work)}  {job.name}: complete, by another runner", flush=True)
+                print(f"{number}/{len(work)}  {job.name}: done, by another runner", flush=True)
                 continue
             print(f"{number}/{len(work)}  {job.name} begins: {folder.log(job)}", flush=True)
             folder.remove(job)
+            began = time.monotonic()
             status = in_a_process(job, plan, folder, signals)
             if status == _STOPPED or (signals and status):
                 return False
-            done += work[job]
-            left = (time.monotonic() - began) / done * (total - done)
             outcome = folder.outcome(job, plan)
+            if outcome.state == "complete":
+                done, spent = done + work[job], spent + time.monotonic() - began
+            about = f"; about {clock(spent / done * left)} left" if done else ""
             values = [f"{name} {value:.4g}" for name, value in outcome.values.items()]
             result = f"{outcome.state}: {outcome.reason}" if outcome.reason else (values or ["complete"])[0]
-            print(f"{number}/{len(work)}  {job.name}: {result}; about {clock(left)} left", flush=True)
+            print(f"{number}/{len(work)}  {job.name}: {result}{about}", flush=True)
     return True
 
 
 def _is_done(outcome: Outcome) -> bool:
-    return outcome.state == "complete" or (bool(outcome.field) and outcome.state == "diverged")
+    return outcome.state in ("complete", "diverged")  # to continue a run that diverged is to diverge again
 
 
 def _flops(plan: Plan, job: Job) -> float:
-    variant = plan.runs[job.variant]
-    return variant.flops + sum(run.flops for run in variant.distinct_fine_tunings if not job.field)
+    return plan.runs[job.variant].flops + sum(run.flops for run in plan.fine_tunings_of(job))
 
 
 @contextlib.contextmanager
@@ -175,7 +185,10 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     for name, (run, fields) in stages.items():
         workdir = folder.workdir(name)
         resolve(run.config, {}, run.config)  # this process, too, executes the file: it may register an objective
-        if not workdir.is_complete and not train_and_evaluate(make_experiment(fields), workdir.path):
+        if workdir.is_complete:
+            continue
+        _follow_start(workdir, fields["train"]["init_from"])
+        if not train_and_evaluate(make_experiment(fields), workdir.path):
             return False
     variant = plan.runs[job.variant]
     fine_tunings = {
@@ -212,6 +225,14 @@ def do_job(job: Job, plan: Plan, folder: StudyFolder) -> bool:
     )
     folder.write(job, outcome)
     return True
+
+
+def _follow_start(workdir: Workdir, start: str) -> None:
+    """Writes the path of its start, the run `start`, to the config of a run that began where this study was before."""
+    config = workdir.config() if workdir.has_config else {}
+    before = flatten(config).get("train.init_from", start)
+    if before != start and os.path.basename(before) == os.path.basename(start):
+        workdir.write_config(with_fields(config, {"train.init_from": start}))
 
 
 def _check_config(workdir: Workdir, fields: Mapping[str, Any]) -> None:
@@ -261,14 +282,14 @@ def _stages(
 ) -> dict[str, tuple[PlannedRun, dict[str, Any]]]:
     """Returns name of the workdir -> the run and its config: a start, the run, and fine-tunings for `measures`."""
     variant = plan.runs[job.variant]
-    seed, main = _SWEEP_SEED if job.field else job.seed, job.name
+    seed, main = SWEEP_SEED if job.field else job.seed, job.name
     stages: dict[str, tuple[PlannedRun, dict[str, Any]]] = {}
     same = {"seed": seed} | (VALIDATION if job.field else {})
     changes, start_of_tuned = swept | same, {}
     if variant.start is not None:
         stages[f"{main}-start"] = variant.start, with_fields(variant.start.fields, same)
         begin = folder.workdir(f"{main}-start").path
-        changes |= {"seed": seed + _AFTER_START_SEED, "train.init_from": begin}
+        changes |= {"seed": seed + AFTER_START_SEED, "train.init_from": begin}
     if variant.main is not None:
         stages[main] = variant.main, with_fields(variant.main.fields, changes)
         start_of_tuned = {"train.init_from": folder.workdir(main).path}
@@ -284,7 +305,7 @@ def chosen_values(variant: str, plan: Plan, folder: StudyFolder) -> dict[str, An
 
     A learning rate that diverges is not chosen.
 
-    Raises ConfigError if a value was not tried to its end, for a reason other than divergence, or if all diverged.
+    Raises ConfigError if a value was not tried to its end, for a reason other than divergence, or if none has a value.
     """
     if not (jobs := sweep_jobs(plan.runs[variant])):
         return {}
@@ -295,7 +316,11 @@ def chosen_values(variant: str, plan: Plan, folder: StudyFolder) -> dict[str, An
     measure = plan.study.first_measure
     scored = [outcome for outcome in outcomes if measure in outcome.values]
     if not scored:
-        raise ConfigError(f"variant {variant}: every run of its sweep diverged: {outcomes[0].reason}")
+        reason = next((outcome.reason for outcome in outcomes if outcome.reason), "all are trained to their end")
+        raise ConfigError(
+            f"variant {variant}: no run of its sweep has a finite {measure} ({reason}): sweep other values of "
+            f"{jobs[0].field}, with another --out"
+        )
     choose = min if plan.measures[measure].better == "lower" else max
     best = choose(scored, key=lambda outcome: outcome.values[measure])
     return {best.field: best.value}

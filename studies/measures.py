@@ -329,6 +329,8 @@ def make_measure(name: str, fields: Mapping[str, Any]) -> Measure:
     if kind not in MEASURES:
         raise ConfigError(f"measures.{name}.kind={kind!r} must be {', '.join(MEASURES)}")
     given = {field: value for field, value in fields.items() if field not in ("kind", "success_at")}
+    if given.get("overrides") and not given["config"]:
+        raise ConfigError(f"measures.{name}: overrides need config=..., of which they change fields: add it")
     known, better = better_of(str(given.get("metric", ""))), given.get("better")
     if better == "":
         raise ConfigError(

@@ -16,6 +16,8 @@ from studies.study import Study, Variant
 from workdir.run_config import flatten
 
 SCRATCH = "no_pretraining"  # the name of fine-tunings without pre-training
+# Added to the seed of the run after a start, which then reads the text in another order; the seed of a sweep's runs.
+AFTER_START_SEED, SWEEP_SEED = 1000, 2000
 VALIDATION = {"data.heldout": "validation"}  # of the runs of a sweep
 
 # Fields of how often and where a run reports, which do not change what it trains.
@@ -221,6 +223,12 @@ class Plan:
             return {name: self.measures[name] for name in self.runs[job.variant].fine_tunings}
         names = [self.study.first_measure] if job.field else self.measures
         return {name: self.measures[name] for name in names if self.measures[name].applies_to(job.variant)}
+
+    def fine_tunings_of(self, job: "Job") -> list[PlannedRun]:
+        """The fine-tunings that a job trains, each once."""
+        variant, measures = self.runs[job.variant], self.measures_of(job)
+        runs = {variant.fine_tuned_for(name): run for name, run in variant.fine_tunings.items() if name in measures}
+        return list(runs.values())
 
     def heldout_digest_of(self, job: "Job") -> str:
         """The digest of the text on which a job's run is measured; "" for fine-tunings alone."""

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from command.flags import resolve, same_model_fields
@@ -22,7 +22,7 @@ from run.evaluation import heldout_windows
 from run.restore import check_same_transformer
 from studies.markdown import large
 from studies.measures import FineTuning, HeldoutMetric, Measure, ProbeMetric, digests_of, make_measure
-from studies.plan import VALIDATION, Plan, PlannedRun, VariantPlan, with_fields
+from studies.plan import AFTER_START_SEED, SWEEP_SEED, VALIDATION, Plan, PlannedRun, VariantPlan, with_fields
 from studies.study import TEXT_BY, Budget, Study, Variant, describe_windows, scored_otherwise
 from train.init_from import check_init_from
 from workdir.run_config import flatten
@@ -109,18 +109,18 @@ def _plan_variant(
     shared = study.same_model
     same = same_model_fields(shared, f"same_model={shared!r}") if shared else {}
     start, share, of_start = None, 1.0, ()
+    seeds = [*range(study.seeds), *[SWEEP_SEED] * bool(swept)]
     if variant.start is not None:
         start_overrides = {**study.overrides, **variant.start.overrides, **overrides}
         budget = dataclasses.replace(study.budget, amount=study.budget.amount * variant.start.share)
-        start, *of_start = _budgeted(
-            variant.start.config, same, start_overrides, budget, study.seeds, f"{where}, start"
-        )
+        start, *of_start = _budgeted(variant.start.config, same, start_overrides, budget, seeds, f"{where}, start")
+        seeds = [seed + AFTER_START_SEED for seed in seeds]
         share -= variant.start.share
         same |= {"train.init_from": start.fields["train"]["init_from"]}  # of the run, a job sets the start's folder
     budget = dataclasses.replace(study.budget, amount=study.budget.amount * share)
     run_overrides = {**study.overrides, **variant.overrides, **swept, **overrides}
     config = variant.config or study.config
-    main, experiment, corpora = _budgeted(config, same, run_overrides, budget, study.seeds, where)
+    main, experiment, corpora = _budgeted(config, same, run_overrides, budget, seeds, where)
     for field, values in variant.sweep.items():
         if field in overrides:
             raise ConfigError(f"{where}: {field} is swept, so --config.{field} cannot set it: remove the flag")
@@ -177,11 +177,12 @@ def _open(experiment: Experiment) -> Corpora:
 
 
 def _budgeted(
-    config: str, same: Mapping[str, Any], overrides: Mapping[str, Any], budget: Budget, seeds: int, where: str
+    config: str, same: Mapping[str, Any], overrides: Mapping[str, Any], budget: Budget, seeds: Sequence[int], where: str
 ) -> tuple[PlannedRun, Experiment, Corpora]:
     """Returns a run that trains `budget`, its experiment, and its corpora.
 
     same: fields of study(same_model=...), which yield to `overrides` and to the model of `train.init_from`.
+    seeds: of all that train it. The number of steps is that of seed 0.
     """
     fields = resolve(config, {**same, **overrides}, where)
     with errors_naming(where):
@@ -192,7 +193,7 @@ def _budgeted(
     experiment = _experiment(with_fields(fields, {"train.steps": 10**9}), where)
     corpora = open_corpora(experiment)
     by_seed = {
-        seed: dataclasses.replace(experiment, seed=seed).batches(corpora.train_documents) for seed in range(seeds)
+        seed: dataclasses.replace(experiment, seed=seed).batches(corpora.train_documents) for seed in {0, *seeds}
     }
     step_flops = experiment.train_step_flops
     if budget.unit == "flops":
@@ -206,8 +207,8 @@ def _budgeted(
             "--config.train.batch_size"
         )
     raw_tokens = {seed: _tokens(batches, 0, steps) for seed, batches in by_seed.items()}
-    for seed, tokens in raw_tokens.items():
-        spent = {"raw_tokens": tokens, "flops": steps * step_flops}[budget.unit]
+    for seed in seeds:
+        spent = {"raw_tokens": raw_tokens[seed], "flops": steps * step_flops}[budget.unit]
         if abs(spent / budget.amount - 1) > BUDGET_TOLERANCE:
             raise ConfigError(
                 f"{where}: the nearest number of steps, {steps}, is {spent:,.0f} {budget.unit} with seed {seed}, which "

@@ -275,7 +275,7 @@ def read_curves(run: str, metric: str, split: str, *, x: str = "step", with_deno
     lines = Workdir(run).metrics(split)
     names = dict.fromkeys(name for line in lines for name in line if name not in ("step", "split"))
     for flag, name in (("metric", metric), ("x", x)):
-        if name not in names and name != "step":
+        if name not in names and (flag, name) != ("x", "step"):
             available = ", ".join(names) or "(none)"
             raise ConfigError(f"--{flag}={name} is not a metric of {run} with --split={split}: it has {available}")
     chosen = [name for name in names if name == metric or (with_denoisers and name.startswith(f"{metric}/"))]

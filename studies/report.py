@@ -4,7 +4,7 @@ import collections
 import pathlib
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from command.program import plural, visible
@@ -39,8 +39,6 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
     import_report_libraries()
     study, figures = results.study, out / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    for old in figures.glob("*.svg"):  # of an earlier report with other figures
-        old.unlink()
     measures = [MeasureText(measure, count_families(results)) for measure in analyse(results)]
     for measure in measures:
         if measure.figure:
@@ -48,6 +46,8 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
     curves, lowest = curves_of(results), lowest_losses(results)
     if curves:
         draw_losses(str(figures / "curves.svg"), curves)
+    drawn = [measure.figure for measure in measures if measure.figure] + ["figures/curves.svg"] * bool(curves)
+    remove_figures(figures, keep={pathlib.Path(figure).name for figure in drawn})
     untimed = [measure for measure in measures if not measure.found.is_timed]
     orders = [order for measure in measures for order in published_orders(study, measure.found)]
     swept = dict.fromkeys(run.field for run in results.sweeps)
@@ -90,6 +90,13 @@ def write_report(results: Results, out: pathlib.Path) -> pathlib.Path:
     report = out / "report.md"
     write_text(report, page)
     return report
+
+
+def remove_figures(folder: pathlib.Path, *, keep: Set[str]) -> None:
+    """Removes the figures of an earlier page, which other workers may remove at the same time. keep: their names."""
+    for figure in folder.glob("*.svg"):
+        if figure.name not in keep:
+            figure.unlink(missing_ok=True)
 
 
 def render(template: str, **values: Any) -> str:
@@ -138,7 +145,7 @@ def lowest_losses(results: Results) -> dict[str, Lowest]:
 
 def headline(results: Results, measures: Sequence[Measured], sweeps: Sequence[SweepText]) -> str:
     """Returns the sentences that a reader of nothing else must read."""
-    said, complete = [], len(results.outcomes)
+    said, complete = [], len(results.outcomes) + len(results.scratch)
     if names := ", ".join(f"`{field}`" for field in results.confounders):
         said.append(
             f"**Confounded: the variants also differ in {names}, so no difference below is the effect of the question "

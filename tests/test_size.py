@@ -37,10 +37,10 @@ CODE = {
     "learners": 860,
     "models": 1_706,
     "objectives": 4_061,
-    "plan": 646,
-    "run": 1_326,
+    "plan": 662,
+    "run": 1_328,
     "show": 1_001,
-    "studies": 3_366,
+    "studies": 3_411,
     "train": 1_092,
     "workdir": 832,
 }

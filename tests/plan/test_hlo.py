@@ -1,5 +1,7 @@
 """Collectives of a program, counted by hand."""
 
+import pytest
+
 from plan.hlo import collective_bytes
 
 HLO = """
@@ -98,3 +100,13 @@ ENTRY %main (p: f32[4]) -> f32[4] {
 def test_what_a_device_sends_to_other_slices_is_a_kind_of_its_own():
     """Lines of libtpu 0.0.52's program for v5e:2x2:2. A transfer to the host is not between slices."""
     assert collective_bytes(TWO_SLICES) == {"all-reduce": 40, "between-slices": 4 * 5 * 8 + 3 * 2 * 6}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("f8e4m3fn", 1), ("f8e5m2", 1), ("pred", 1), ("s4", 1), ("bf16", 2), ("u64", 8), ("f64", 8), ("token", 0)],
+)
+def test_the_bytes_of_an_element_are_those_of_its_type(dtype, size):
+    """Before, types that a table lacked had four."""
+    program = f"ENTRY %main (p: f32[4]) -> f32[4] {{\n  %sum = ({dtype}[3]{{0}}, f32[1]) all-reduce(%p)\n}}"
+    assert collective_bytes(program) == {"all-reduce": 3 * size + 4}

@@ -53,6 +53,23 @@ def test_averaged_parameters_are_one_more_copy_of_the_parameters():
     assert averaged.total_bytes - plain.total_bytes == plain.parameter_bytes
 
 
+def test_microbatches_need_the_memory_of_gradients_twice_as_the_choice_counts_them(monkeypatch):
+    """Before, the second copy was in the choice alone, so a plan was "about 59.2 of 55.9 GiB" and fitted."""
+    monkeypatch.setattr("run.memory.GIB", 1)
+    for rows, copies in ((1, 1), (8, 2)):
+        fields = small_config("clm", "decoder_only", model__remat="full", train__grad_accum_steps=0)
+        fields["train"]["batch_size"] = rows
+        resolved = resolve_memory(make_experiment(fields), Machine("some chip", "cpu", 1, 1000))
+        plan = estimate(resolved, Topology("cpu:1", 1, None, ()))
+        memory = report_fields("configs/some.py", plan)["memory"]
+        assert (plan.grad_accum_steps, memory["gradients"]) == (rows, copies * plan.parameter_bytes)
+        assert sum(memory.values()) == 2 * plan.total_bytes == 2 * memory["total"]
+        chosen = re.search(r"chosen for some chip: about ([\d.]+) of 1000\.0 GiB", plan.chosen)
+        assert float(chosen[1]) == pytest.approx(plan.total_bytes, rel=1e-4)
+        assert plan.warnings == [*resolved.warnings] and "may not have the memory" in plan.warnings[-1]
+        assert any("WARNING            a device may not" in line for line in report_lines("configs/some.py", plan))
+
+
 def test_a_fused_kernel_keeps_its_inputs_and_its_result_and_no_scores():
     """4 rows of 512, 1 per chip; 2 layers. XLA's attention keeps each layer's probabilities, cuDNN's the mask."""
     overrides = {"data__inputs_length": 512, "model__positions": "rope", "train__batch_size": 4}

@@ -1,5 +1,6 @@
 """The board: its tables by hand, from folders with outcomes, what is refused first, and foreign text."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -14,7 +15,7 @@ from studies.measures import make_measure
 from studies.plan import Plan, PlannedRun, VariantPlan, jobs_of
 from studies.results import Outcome, StudyFolder
 from studies.study import make_study
-from tests.studies.test_report import make_outcome
+from tests.studies.test_report import make_outcome, make_results
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -95,7 +96,7 @@ def test_tables_by_hand(folder, tmp_path, monkeypatch):
         "Minutes are those of training steps, a mean over seeds, on: 2 cores of a \\| machine.",
         "Which &lt;objective>? 9 of 9 runs are complete.",
         "Runs recorded: cpu x 1.",
-        "python -m train.ablate --study=configs/studies/gym/retrieval.py --out=studies/gym_facts --seeds=3 "
+        "python -m train.ablate --study=retrieval.py --out=studies/gym_facts --seeds=3 "
         "--budget=1000000 --budget_unit=raw_tokens '--config.data.path=my text'",
         "--workdir=runs/roll_0",
         "![loss](board/gym_facts-loss.svg)",
@@ -106,6 +107,40 @@ def test_tables_by_hand(folder, tmp_path, monkeypatch):
     for link in ("board.svg", *(f"board/gym_facts-{name}.svg" for name in MEASURES)):
         assert (tmp_path / link).read_text().startswith("<?xml"), link
     assert "stroke-dasharray" in (tmp_path / "board" / "gym_facts-loss.svg").read_text()
+
+
+def test_only_a_study_of_configs_with_its_question_is_named_as_such(tmp_path):
+    """A study of one's own may have the name of one of configs/studies, as in test_tables_by_hand."""
+    question = "Are values found by their keys, and keys by their values?"
+    there = write_study(tmp_path / "facts", question=question)
+    assert "--study=configs/studies/gym/retrieval.py " in board.read_study(str(there)).command
+    there = write_study(tmp_path / "english", name="english")  # whose file there is no study
+    assert "--study=english.py " in board.read_study(str(there)).command
+
+
+def test_the_best_of_one_variant_and_of_none():
+    def best(values, **fields):
+        one = board.StudyText("facts", make_results({"loss": values}, **fields))
+        assert one.measures is one.measures  # the analysis is made once
+        return one.summary()[0][2]
+
+    sweep = {"optimizer.learning_rate": [0.1, 0.2, 0.4]}
+    assert best({"base": [1.0, 1.1, 1.2]}, sweep=sweep) == "`base` (baseline)"
+    assert best({"base": [None] * 3, "good": [None] * 3}) == "no run has a value"
+    assert best({"base": [1.0] * 3, "good": [1.0] * 3}) == "all are equal"
+
+
+def test_only_paths_of_the_study_are_other_ones_in_its_commands():
+    """Before, every value with /runs/ in it was."""
+    command = (
+        "python -m train.main --config.data.path=/data/runs/corpus --config.train.init_from={} --workdir=/s/runs/a"
+    )
+    results = make_results({"loss": {"a": [1.0], "b": [2.0]}}, seeds=1)
+    commands = [command.format("/s/runs/a-start"), command.format("/models/runs/llama"), "python -m train.show"]
+    runs = [dataclasses.replace(run, commands=commands * (run.variant == "a")) for run in results.outcomes]
+    shown = board.StudyText("facts", dataclasses.replace(results, outcomes=runs)).commands.splitlines()
+    command = command.replace("/s/runs/a", "runs/facts/a")
+    assert shown == [command.format("runs/facts/a-start"), command.format("/models/runs/llama"), "python -m train.show"]
 
 
 def test_bold_shares_are_those_of_the_measure_that_is_shown(folder, tmp_path, monkeypatch):

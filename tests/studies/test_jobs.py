@@ -16,7 +16,16 @@ import zipfile
 
 import pytest
 
-from configs.studies.base import fine_tuning, heldout_loss, probe, success_rate, throughput, variant
+from configs.studies.base import (
+    fine_tuning,
+    heldout_loss,
+    probe,
+    raw_tokens,
+    stage,
+    success_rate,
+    throughput,
+    variant,
+)
 from contract.errors import ConfigError, Stopped
 from evaluation import __main__ as evaluate_main
 from studies import jobs, results
@@ -32,7 +41,7 @@ from studies.study import load_study
 from tests.studies.studies import on, small_fields, small_study, write_study
 from tests.train.subprocesses import ROOT
 from train import main as train_main
-from train.recorder import DivergedError
+from train.recorder import DivergedError, Recorder
 from workdir.workdir import Workdir
 
 RATE = "optimizer.learning_rate"
@@ -201,7 +210,7 @@ def test_a_finished_study_repeats_nothing(finished, quick, monkeypatch, capsys):
     study, out = finished
     before = {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*") if file.is_file()}
     run_command(monkeypatch, study, out)
-    assert "6 of 6 runs are complete already" in capsys.readouterr().out
+    assert "6 of 6 runs are done already" in capsys.readouterr().out
     assert before == {file: file.stat().st_mtime_ns for file in (out / "runs").rglob("*") if file.is_file()}
 
 
@@ -292,8 +301,7 @@ def test_a_failed_run_is_reported_and_does_not_stop_the_others(corpus, tmp_path,
         "diverges": variant({RATE: 1e30, "train.max_nonfinite_updates": 1}),
     }
     study = write_study(tmp_path / "fails.py", small_fields(corpus, variants=variants, seeds=1))
-    with pytest.raises(ConfigError, match="1 runs failed: run the same command again to try them again"):
-        run_command(monkeypatch, study, tmp_path / "out")
+    run_command(monkeypatch, study, tmp_path / "out")
     assert "diverges, seed 0: diverged: stopped at step" in capsys.readouterr().err
     outcomes = outcomes_of(tmp_path / "out")
     assert outcomes["slow-seed0"]["state"] == "complete" and outcomes["diverges-seed0"]["state"] == "diverged"
@@ -345,8 +353,90 @@ def test_a_sweep_chooses_only_among_values_that_were_tried(corpus, tmp_path):
     write(tried[2], state="diverged", reason="stopped at step 3")
     assert chosen_values("swept", plan, folder) == {RATE: 0.001} and chosen_values("slow", plan, folder) == {}
     write(tried[0], state="diverged", reason="stopped at step 2")
-    with pytest.raises(ConfigError, match="every run of its sweep diverged: stopped at step 2"):
+    none = r"variant swept: no run of its sweep has a finite loss \({}\): sweep other values of optimizer.learning_rate"
+    with pytest.raises(ConfigError, match=none.format("stopped at step 2")):
         chosen_values("swept", plan, folder)
+    for job in tried:
+        write(job)
+    with pytest.raises(ConfigError, match=none.format("all are trained to their end")):
+        chosen_values("swept", plan, folder)
+
+
+def test_a_run_that_diverged_is_a_result_and_is_not_tried_again(corpus, tmp_path, quick, monkeypatch, capsys):
+    """Before, each start of the command trained it again, from the same checkpoint to the same end."""
+    study = write_study(tmp_path / "small.py", small_fields(corpus, seeds=1))
+    plan, folder = make_plan(load_study(str(study)), {}), StudyFolder(tmp_path / "out")
+    folder.begin(plan, {})
+    slow, fast = jobs_of(plan)
+    folder.write(slow, outcome_of(slow, plan, state="diverged", reason="stopped at step 3"))
+    folder.write(fast, outcome_of(fast, plan, values={"loss": 2.0}))
+    monkeypatch.setattr(jobs, "in_a_process", None)
+    run_command(monkeypatch, study, folder.path)
+    out, err = capsys.readouterr()
+    assert "2 of 2 runs are done already" in out and "slow, seed 0: diverged: stopped at step 3" in err
+    assert (
+        f"not tried again: to train it anew, delete its outcome, such as {folder.path}/outcomes/slow-seed0.json" in err
+    )
+    folder.write(fast, outcome_of(fast, plan, state="failed", reason="killed"))
+    monkeypatch.setattr(jobs, "in_a_process", lambda job, *_: folder.write(job, outcome_of(job, plan, state="failed")))
+    with pytest.raises(ConfigError, match=r"^1 run failed: run the same command again to try again$"):
+        run_command(monkeypatch, study, folder.path)
+
+
+def test_the_time_left_is_that_of_the_runs_that_are_left(corpus, tmp_path, monkeypatch, capsys):
+    """Six equal runs: the first fails at once, two take 100 seconds, and another runner does the others."""
+    plan, folder, now = make_plan(small_study(corpus, seeds=3), {}), StudyFolder(tmp_path), [0.0]
+    folder.begin(plan, {})
+    every = jobs_of(plan)
+
+    def finish(job, *_):
+        place, fields = every.index(job), dict(values={"loss": 2.0})
+        folder.write(job, outcome_of(job, plan, **(fields if place else dict(state="failed", reason="killed"))))
+        if place:
+            now[0] += 100
+            folder.write(every[place + 1], outcome_of(every[place + 1], plan, **fields))
+        return 0
+
+    monkeypatch.setattr(jobs, "in_a_process", finish)
+    monkeypatch.setattr(jobs.time, "monotonic", lambda: now[0])
+    assert jobs.run_jobs(every[:5], plan, folder)
+    said = [line.partition(": ")[2] for line in capsys.readouterr().out.splitlines() if "begins" not in line]
+    other = "done, by another runner"
+    assert said[1:] == ["failed: killed", "loss 2; about 5 min left", other, "loss 2; about 100 s left", other]
+
+
+class Killed(Exception):
+    """In place of a signal, in this process."""
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_a_run_after_a_start_continues_where_the_study_has_moved(step, corpus, tmp_path, monkeypatch):
+    """Killed before its first checkpoint, or after it. Before, the path of the start was that of another run."""
+    variants = {"slow": variant(), "both": variant(start=stage("configs/clm.py", 0.5))}
+    overrides = small_fields(corpus)["overrides"] | {"train.checkpoint_every": 1}
+    plan = make_plan(small_study(corpus, variants=variants, overrides=overrides, budget=raw_tokens(1024), seeds=1), {})
+    job, evaluate = Job("both", 0), Recorder.evaluate
+
+    def killed(recorder, at, params):
+        loss = evaluate(recorder, at, params)
+        if str(recorder.workdir).endswith("both-seed0") and at == step:
+            raise Killed
+        return loss
+
+    folders = [StudyFolder(tmp_path / name) for name in ("whole", "begun", "moved")]
+    for folder in folders[:2]:
+        folder.begin(plan, {})
+    assert do_job(job, plan, folders[0])
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Recorder, "evaluate", killed)
+        do_job(job, plan, folders[1])
+    assert bool(folders[1].workdir("both-seed0").steps()) == (step > 0)
+    shutil.move(folders[1].path, folders[2].path)
+    assert do_job(job, plan, folders[2])
+    whole, moved = (folder.outcome(job, plan) for folder in (folders[0], folders[2]))
+    assert moved.values == whole.values and moved.curve == whole.curve
+    start = folders[2].workdir("both-seed0").config()["train"]["init_from"]
+    assert start == folders[2].workdir("both-seed0-start").path
 
 
 def test_a_damaged_outcome_is_named_in_the_report_and_measured_again(finished, tmp_path, quick, monkeypatch, capsys):
@@ -358,9 +448,9 @@ def test_a_damaged_outcome_is_named_in_the_report_and_measured_again(finished, t
     run_command(monkeypatch, study, copy, "--report")
     assert "slow, seed 0: damaged: " in capsys.readouterr().err
     text = (copy / "report.md").read_text()
-    assert "3 of 4 runs are complete" in text and "has a number that is not finite" in text
+    assert "5 of 6 runs are complete" in text and "has a number that is not finite" in text
     run_command(monkeypatch, study, copy)
-    assert "5 of 6 runs are complete already" in capsys.readouterr().out
+    assert "5 of 6 runs are done already" in capsys.readouterr().out
     again, before = (outcomes_of(folder)["slow-seed0"] for folder in (copy, out))
     assert again["values"] == before["values"] and again["state"] == "complete"
 
@@ -485,7 +575,7 @@ def test_a_field_that_the_first_code_did_not_have_is_no_other_study(finished, tm
     written = (out / "study.json").read_text()
     assert outcomes_of(out) == before and "attention_dropout" not in written and "max_tokens" not in written
     assert "--probe=continuation" in (out / "report.md").read_text()
-    assert "4 of 4 runs are complete" in (out / "report.md").read_text()
+    assert "6 of 6 runs are complete" in (out / "report.md").read_text()
     with pytest.raises(ConfigError, match=r"main\.model\.attention_dropout is null there and false here"):
         run_command(monkeypatch, study, out, "--config.model.attention_dropout=False")
     (out / "study.json").write_text(json.dumps(there | {"runs": {"slow": {}}}))

@@ -12,6 +12,7 @@ from configs.studies.base import fine_tuning, flops, heldout_loss, probe, raw_to
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from run.corpus import open_corpora
+from studies import dry_run, planning
 from studies.dry_run import print_plan
 from studies.plan import Job, PlannedRun, find_confounders, jobs_of, unread_fields, with_fields
 from studies.planning import make_plan
@@ -292,6 +293,14 @@ def test_a_start_that_read_heldout_text_is_refused_with_the_name_of_the_variant(
         ({"variants": {"slow": variant(), "b": variant({"model.nope": 1})}}, "variant b: unknown config field in"),
         ({"variants": {"slow": variant(), "b": variant({"data.split_seed": 1})}}, "hold out different text"),
         ({"measures": {"hidden": probe("infilling", "spans.8.exact_match")}}, "measure hidden does not fit: --probe"),
+        (
+            {"measures": {"x": heldout_loss(overrides={"objective.mask_rate": 0.15})}},
+            "measures.x: overrides need config=..., of which they change fields: add it",
+        ),
+        (
+            {"measures": {"x": probe("continuation", "bits_per_byte", overrides={"data.inputs_length": 8})}},
+            "need config=",
+        ),
         ({"measures": {"x": probe("nope", "loss")}}, "probe='nope' must be continuation"),
         ({"measures": {"masked": heldout_loss(config="configs/unilm.py")}}, "measure masked does not fit: --config"),
         (
@@ -385,6 +394,17 @@ def test_every_seed_must_meet_the_budget(corpus):
         make_plan(small_study(corpus, overrides=overrides, seeds=12, budget=raw_tokens(5000)), {})
 
 
+@pytest.mark.parametrize(("seed", "where"), [(2000, "slow"), (2000, "both, start"), (1001, "both"), (3000, "both")])
+def test_the_seeds_of_sweeps_and_of_runs_after_a_start_must_meet_the_budget_too(seed, where, corpus, monkeypatch):
+    monkeypatch.setattr(planning, "_tokens", lambda of, _, count: 128 * count * (2 if of._seed == seed else 1))
+    variants = {"slow": variant(), "both": variant({"optimizer.b2": 0.9}, start=stage("configs/clm.py", 0.5))}
+    rates = {RATE: [1e-3, 2e-3, 3e-3]}
+    swept = {name: fields | {"sweep": rates} for name, fields in variants.items() if name in where}
+    study = small_study(corpus, variants=variants | swept, budget=raw_tokens(1024))
+    with pytest.raises(ConfigError, match=f"^variant {where}: the nearest .* with seed {seed},"):
+        make_plan(study, {})
+
+
 def test_the_study_that_the_documentation_prints_is_fair(corpus, tmp_path):
     [(name, code)] = re.findall(r"`(\w+\.py)`\n\n```python\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
     (tmp_path / name).write_text(code)
@@ -401,6 +421,16 @@ def test_a_dry_run_prints_the_plan(corpus, capsys):
     assert "2 variants x 2 seeds, 512 raw_tokens each" in printed and "of training steps on cpu" in printed
     rows = [line.split() for line in printed.splitlines() if line.strip().startswith(("slow", "fast"))]
     assert [row[:2] for row in rows] == [["slow", "0"], ["fast", "2"]]
+
+
+def test_variants_share_a_measured_time_only_where_their_programs_are_equal(corpus, capsys):
+    """Before, all optimizers had the time of the first one."""
+    optimizers = {name: variant({"optimizer.name": name}) for name in ("adamw", "muon")}
+    variants = {"slow": variant(optimizers["adamw"]["overrides"]), "fast": optimizers["muon"]}
+    variants["faster"] = variant(optimizers["muon"]["overrides"] | {RATE: 0.01})
+    with mock.patch("studies.dry_run.make_run", wraps=dry_run.make_run) as made:
+        print_plan(make_plan(small_study(corpus, variants=variants), {}), [])
+    assert made.call_count == 2
 
 
 def test_a_command_has_the_overrides_that_make_the_fields():

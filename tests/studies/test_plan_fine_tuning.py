@@ -10,6 +10,7 @@ from configs.studies.base import fine_tuning, heldout_loss, probe, raw_tokens, v
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from studies.dry_run import print_plan
+from studies.jobs import _flops
 from studies.plan import Job, jobs_of
 from studies.planning import fine_tuning_fields, make_plan
 from studies.results import Outcome, StudyFolder
@@ -163,6 +164,26 @@ def test_a_sweep_leaves_the_floor_without_pretraining_to_one_worker(corpus):
     variants = {"slow": variant(), "fast": variant({"optimizer.b2": 0.9}, sweep=sweep)}
     jobs = jobs_of(make_plan(fine_tuned(corpus, variants=variants), {}), 2, 3)
     assert jobs == [Job("no_pretraining", 0), Job("no_pretraining", 1)]
+
+
+def test_fine_tunings_that_decide_a_sweep_are_in_its_time(corpus, monkeypatch, capsys):
+    """Before, they were counted for the runs of seeds alone."""
+    variants = {
+        "slow": variant(sweep={"optimizer.learning_rate": [1e-3, 2e-3]}),
+        "fast": variant({"optimizer.b2": 0.9}),
+    }
+    measures = fine_tuned(corpus).measures
+    first = dict(sorted(measures.items()))  # accuracy, f1, loss
+    plan = make_plan(fine_tuned(corpus, variants=variants, measures=first), {})
+    swept = Job("slow", 0, "optimizer.learning_rate", 1e-3)
+    slow = plan.variants["slow"]
+    assert _flops(plan, swept) == _flops(plan, Job("slow", 0)) == slow.flops + slow.fine_tunings["accuracy"].flops
+    other = make_plan(fine_tuned(corpus, variants=variants, measures=measures), {})
+    assert _flops(other, swept) == slow.flops
+    monkeypatch.setattr("studies.dry_run._seconds", lambda *_: 60.0)
+    print_plan(plan, jobs_of(plan))
+    [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("slow")]
+    assert row.split()[1] == "4" and row.endswith(" 8 min")
 
 
 def test_the_name_of_the_floor_is_taken(corpus):

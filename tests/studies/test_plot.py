@@ -57,6 +57,7 @@ def test_the_same_runs_give_the_same_file(run, tmp_path):
     [
         ({"runs": ["nowhere"]}, "nowhere is not the folder of a run: nowhere/metrics.jsonl: No such file"),
         ({"metric": "los"}, "--metric=los is not a metric of .*: it has loss, loss/r, loss/s, accuracy"),
+        ({"metric": "step"}, "--metric=step is not a metric of .*: it has loss, loss/r"),
         ({"split": "train", "x": "flops"}, "--x=flops is not a metric of .*run with --split=train: it has loss"),
         ({"out": "x.txt"}, r"--out=x.txt must end in \.svg, \.png or \.pdf"),
     ],

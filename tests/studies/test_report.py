@@ -1,6 +1,7 @@
 """The report: its tables by hand, one verdict a pair, what does not compare, and foreign text as text."""
 
 import dataclasses
+import pathlib
 import re
 import sys
 
@@ -367,6 +368,28 @@ def test_a_study_without_complete_runs_has_a_report(tmp_path):
     written = (tmp_path / "report.md").read_text()
     assert "0 of 2 runs are complete." in written and "## Results" not in written
     assert not list(tmp_path.glob("figures/*"))
+
+
+def test_runs_without_pretraining_are_counted_where_they_are_complete_too(tmp_path):
+    scratch = [Outcome(variant="no_pretraining", seed=seed, values={"loss": 3.0}) for seed in range(2)]
+    missing = Outcome(variant="no_pretraining", seed=2, state="missing", reason="the run has not started")
+    results = dataclasses.replace(make_results({"loss": VALUES}, problems=[missing]), scratch=scratch)
+    assert "11 of 12 runs are complete." in headline(results, tmp_path)
+
+
+def test_workers_may_write_figures_to_one_folder_at_once(tmp_path, monkeypatch):
+    """Before, each removed all figures first: those that another one had removed were an error."""
+    write_report(make_results({"loss": VALUES, "old": VALUES}), tmp_path)
+    unlink, removed = pathlib.Path.unlink, []
+
+    def twice(path, missing_ok=False):
+        removed.append(path.name)
+        unlink(path)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(pathlib.Path, "unlink", twice)
+    write_report(make_results({"loss": VALUES}), tmp_path)
+    assert removed == ["old.svg"] and {path.name for path in tmp_path.glob("figures/*")} == {"loss.svg", "curves.svg"}
 
 
 @pytest.mark.parametrize("module", ["matplotlib", "jinja2"])
