@@ -110,8 +110,8 @@ def _remedy(origin: Origin) -> str:
         return "a Python session registered it, so register it before this run is opened"
     where = "" if os.path.isfile(origin.file) else ", which is not on this machine: restore it"
     return (
-        f"the run has it from {origin.file}{where}: read that file, and add --code={origin.file}, which executes it; "
-        "in Python, import it first"
+        f"the run has it from {origin.file}{where}: read that file, and add --code={shlex.quote(origin.file)}, which "
+        "executes it; in Python, import it first"
     )
 
 

@@ -8,7 +8,6 @@ discriminator. --config=configs/OTHER.py chooses another one, and --config.data.
 text. Only safetensors are read, never a pickled file. See docs/huggingface.md.
 """
 
-import contextlib
 import os
 import shlex
 import shutil
@@ -25,7 +24,7 @@ from command.flags import config_fields, config_overrides, define_config, parse_
 from command.program import visible
 from contract.errors import ConfigError, errors_naming
 from experiment.experiment import Experiment, make_experiment
-from files.atomic import atomic_folder, check_new_folder
+from files.atomic import atomic_folder, check_new_folder, read_json
 from huggingface.folder import is_huggingface_folder
 from huggingface.importing import ElectraPair, FolderModel, is_pair, open_model, open_pair, vocabulary_fields
 from models.parameters import Params, array_difference, array_types
@@ -82,9 +81,11 @@ def main() -> None:
     # What a run's config says of its training text is missing: nobody here knows it.
     written["corpus"] = {"tokenizer": experiment.tokenizer.fingerprint}
     with atomic_folder(workdir, "--workdir") as folder:
-        for name in (tokenizer_name, *_TOKENIZER_FILES):
-            with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(source.tokenizer_file.parent / name, folder / name)
+        for file in (source.tokenizer_file, *map(source.tokenizer_file.with_name, _TOKENIZER_FILES)):
+            if file.is_file():
+                if file.name in _TOKENIZER_FILES:
+                    read_json(file, remedy="repair it")  # a link of a folder by somebody else may lead to any file
+                shutil.copyfile(file, folder / file.name)
         run, origins = Workdir(folder), {name: part.origin for name, part in parts.items()}
         run.write_imported({"from": os.path.basename(os.path.abspath(path)), "folders": origins})
         with run.checkpoints(keep=1) as checkpoints:

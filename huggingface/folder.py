@@ -152,7 +152,11 @@ def _weight_files(folder: Path, where: str) -> list[str]:
     if (folder / _WEIGHTS).exists():
         return [_WEIGHTS]
     if (folder / _INDEX).exists():
-        return sorted(set(_read_object(folder / _INDEX, where)["weight_map"].values()))
+        names = _read_object(folder / _INDEX, where).get("weight_map")
+        is_table = isinstance(names, dict) and all(isinstance(name, str) for name in names.values())
+        if not is_table or any(name != Path(name).name for name in names.values()):
+            raise ConfigError(f"{where}: {_INDEX} has no weight_map of names of files: download it again")
+        return sorted(set(names.values()))
     others = {path.name for pattern in _OTHER_WEIGHTS for path in folder.glob(pattern)}
     if not others:
         raise ConfigError(f"{where} has no {_WEIGHTS} and no {_INDEX}: name a folder with a model's weights")

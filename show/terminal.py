@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
-from command.program import plural
+from command.program import plural, visible
 from show.attention import picture_legend, picture_table
 from show.page import Page
 from show.rows import KINDS, NOT_SCORED, ORDINARY, SCORED, Row, Run, Section, StackRow, split_marks
@@ -39,7 +39,7 @@ def styled_text(runs: list[Run], *, plain: bool) -> Text:
         part = Text()
         for run in group:
             style = STYLES[run.kind] + (" underline" if scored else "")
-            for piece, is_mark in split_marks(run.text) if run.kind in ORDINARY else [(run.text, False)]:
+            for piece, is_mark in split_marks(run.text) if run.kind in ORDINARY else [(visible(run.text), False)]:
                 # Three spaces replace a tab, whose width depends on the terminal.
                 part.append(piece.replace("\t", "   "), f"{style} dim" if is_mark else style)
         if plain and scored:
@@ -56,12 +56,12 @@ _COLUMN = 13  # the width of a statistic's column, with the space after it, at m
 
 def print_page(page: Page, console: Console) -> None:
     """Prints the facts, the denoisers, the examples, the attention masks of a row, and the statistics."""
-    _line(console, Text(page.title, "bold"))
+    _line(console, Text(visible(page.title), "bold"))
     width = max(len(name) for name, _ in page.facts) + 2
     for name, value in page.facts:
-        _wrapped(console, Text.assemble((name.ljust(width), "dim")), Text(value))
+        _wrapped(console, Text.assemble((name.ljust(width), "dim")), Text(visible(value)))
     for warning in page.warnings:
-        _wrapped(console, Text.assemble(("WARNING: ", "bold red")), Text(warning, "bold red"))
+        _wrapped(console, Text.assemble(("WARNING: ", "bold red")), Text(visible(warning), "bold red"))
     _line(console)
     _print_denoisers(page, console)
     _line(console)
@@ -89,9 +89,10 @@ def _print_denoisers(page: Page, console: Console) -> None:
     for title in ("denoiser", *(["mode"] if has_modes else []), "share", "window", "objective"):
         table.add_column(title, overflow="fold", justify="right" if title == "share" else "left")
     for denoiser in page.denoisers:
-        mode = [Text(denoiser.mode, STYLES["mode"])] if has_modes else []
-        objective = Text.assemble((denoiser.objective, "bold"), f" {denoiser.fields}" if denoiser.fields else "")
-        table.add_row(Text(denoiser.name), *mode, denoiser.share, denoiser.window, objective)
+        mode = [Text(visible(denoiser.mode), STYLES["mode"])] if has_modes else []
+        fields = visible(f" {denoiser.fields}" if denoiser.fields else "")
+        objective = Text.assemble((denoiser.objective, "bold"), fields)
+        table.add_row(Text(visible(denoiser.name)), *mode, denoiser.share, denoiser.window, objective)
     console.print(table)
 
 
@@ -99,7 +100,7 @@ def _legend(page: Page, plain: bool) -> list[Text]:
     items = [Text("⟦scored⟧") if plain else Text("scored", "underline")]
     for kind, sample in page.samples.items():
         if kind not in ORDINARY:
-            items.append(Text.assemble((sample, STYLES[kind]), (f" {KINDS[kind]}", "dim")))
+            items.append(Text.assemble((visible(sample), STYLES[kind]), (f" {KINDS[kind]}", "dim")))
         elif kind != "text" and not plain:  # ordinary text of another color
             items.append(Text(KINDS[kind], STYLES[kind]))
     for mark, meaning in (("↵", "newline"), ("█", "scored"), ("░", "not scored"), ("·", "padding")):
@@ -114,13 +115,13 @@ def _print_row(row: Row, console: Console, plain: bool) -> None:
         _print_stack_row(stack_row, console)
     for example in row.examples:
         _line(console)
-        title = Text.assemble((f"example {example.number}: {example.denoiser}", "bold"))
+        title = Text.assemble((f"example {example.number}: {visible(example.denoiser)}", "bold"))
         if example.mode:
-            title.append(" ").append(example.mode, STYLES["mode"])
+            title.append(" ").append(visible(example.mode), STYLES["mode"])
         if row.num_segments > 1:
             title.append(f"  segment {example.segment} of {row.num_segments}", "dim")
         _line(console, title)
-        _wrapped(console, Text("  "), Text(example.facts, "dim"))
+        _wrapped(console, Text("  "), Text(visible(example.facts), "dim"))
         for section in example.sections:
             _print_section(section, console, plain)
     if omitted := row.num_segments - len(row.examples):
@@ -167,7 +168,7 @@ def _print_statistics(page: Page, console: Console) -> None:
         for name in columns:
             table.add_column(name.replace("_", " "), justify="right")
         for denoiser, statistics in page.statistics.items():
-            table.add_row(Text(denoiser, "bold"), *(_measured(name, statistics[name]) for name in columns))
+            table.add_row(Text(visible(denoiser), "bold"), *(_measured(name, statistics[name]) for name in columns))
             expected = [_expected(name, statistics[name]) for name in columns]
             if any(expected):
                 table.add_row(Text("  expected", "dim"), *(Text(cell, "dim") for cell in expected))
@@ -205,7 +206,7 @@ _FONTS = re.compile(r"<!--.*?-->|@font-face \{.*?\}", re.DOTALL)
 
 def svg_page(page: Page) -> str:
     """Returns the title, the examples and the attention masks as an SVG picture, without facts and statistics."""
-    return _FONTS.sub("", _recorded(page, print_examples).export_svg(title=page.title, theme=SVG_EXPORT_THEME))
+    return _FONTS.sub("", _recorded(page, print_examples).export_svg(title=visible(page.title), theme=SVG_EXPORT_THEME))
 
 
 def html_page(page: Page) -> str:
@@ -228,6 +229,6 @@ def _recorded(page: Page, print_part: Callable[[Page, Console], None]) -> Consol
     colors = {"force_terminal": True, "color_system": "standard", "no_color": False}
     console = Console(file=io.StringIO(), record=True, **size, **colors, **AS_WRITTEN)
     if print_part is print_examples:
-        _line(console, Text(page.title, "bold"))
+        _line(console, Text(visible(page.title), "bold"))
     print_part(page, console)
     return console

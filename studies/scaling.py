@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from command.flags import parse_flags, run_command
+from command.program import visible
 from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from run.restore import config_for_reading
@@ -98,7 +99,7 @@ def main() -> None:
     if _ADVISE.value:
         console.print(_advice_table(_FLOPS.value, rows))
     for text in warnings:
-        print(f"warning: {text}", file=sys.stderr, flush=True)
+        print(f"warning: {visible(text)}", file=sys.stderr, flush=True)
     print(json.dumps(line | {"warnings": warnings}))
 
 

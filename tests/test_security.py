@@ -13,7 +13,7 @@ import pytest
 
 from command.flags import execute_file
 from contract.errors import ConfigError
-from data.store.checksums import file_checksum, sealed
+from data.store.checksums import file_checksum, read_meta, sealed
 from data.store.store import TokenStore
 from run.restore import load_experiment
 from show.page import open_page
@@ -115,6 +115,23 @@ def test_a_pickled_array_in_a_store_is_refused_and_not_executed(tmp_path):
     assert "\n" not in str(error.value) and not made.exists()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda meta: meta.update(dtype="O"),  # whose bytes would be taken for pointers to objects
+        lambda meta: meta["file_sizes"].update({"../outside.npy": 1}),
+        lambda meta: meta["checksums"].update({"/outside.npy": ""}),
+    ],
+)
+def test_a_store_with_other_types_or_files_elsewhere_is_damaged(tmp_path, change):
+    folder = store_of(tmp_path, ["ab", "cd"]).folder
+    meta = read_meta(folder)
+    change(meta)
+    (folder / "meta.json").write_text(json.dumps(sealed(meta)))
+    with pytest.raises(ValueError, match=r"meta\.json is not what was written"):
+        read_meta(folder)
+
+
 @pytest.mark.parametrize("registered", ["clm", "other"])
 def test_a_file_that_a_run_names_is_not_executed(tmp_path, registered):
     payload, made, run = tmp_path / "objective.py", tmp_path / "executed", tmp_path / "run"
@@ -162,15 +179,17 @@ def hostile_page(tmp_path_factory):
     for number in range(40):
         line = json.dumps({"text": f"{HOSTILE} {number} " * 3, "label": f"{HOSTILE}{number % 2}"})
         (folder / f"{hostile_name} {number}.jsonl").write_text(line)
-    data = {"source": "jsonl", "path": str(folder), "cache_dir": str(folder / "cache"), "mode_tokens": (HOSTILE,)}
-    denoisers = {HOSTILE: {"weight": 1.0, "mode": HOSTILE, "name": "clm"}}
+    name = f"{HOSTILE}\x1b]0;the title of a terminal\x07"
+    data = {"source": "jsonl", "path": str(folder), "cache_dir": str(folder / "cache"), "mode_tokens": (name,)}
+    denoisers = {name: {"weight": 1.0, "mode": name, "name": "clm"}}
     objective = {"name": "mixture", "mix_by": "example", "schedule": "constant", "denoisers": denoisers}
     experiment = tiny_experiment(objective, "decoder_only", data=data | {"inputs_length": 256})
-    return open_page(experiment, title=HOSTILE)
+    return open_page(experiment, title=name)
 
 
 def test_text_of_a_corpus_is_text_in_the_page_of_show(hostile_page):
     text = assert_harmless(html_page(hostile_page))
+    assert "\x1b" not in text
     assert text.count(HOSTILE) >= 4, "the title, the denoiser, the mode token, the examples"
     svg = ElementTree.fromstring(svg_page(hostile_page))
     tags = {re.sub(r"{.*}", "", element.tag) for element in svg.iter()}

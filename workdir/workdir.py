@@ -241,7 +241,9 @@ def _flock(path: str, contents: bytes) -> Iterator[None]:
     The file stays: a process that waits for the lock of a deleted file would get one that nobody else sees.
     """
     end = time.monotonic() + _DYING_SECONDS
-    with open(path, "ab", buffering=0) as file:
+    # Not through a link, which a folder by somebody else may have: the file is emptied.
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with open(descriptor, "ab", buffering=0) as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -21,7 +21,7 @@ import sys
 from absl import flags
 
 from command.flags import naming_flags
-from command.program import run_program
+from command.program import run_program, visible
 from data.prepare.beam import beam_engine
 from data.prepare.flags import CORPUS_FLAGS, define_corpus_flags, read_corpus
 from data.store.encode import Engine, encode_documents
@@ -63,7 +63,7 @@ def _print_contents(store: TokenStore, tokenizer: Tokenizer) -> None:
     print(f"copies           {describe_copies(store)}")
     print(f"skipped          {meta['skipped_empty']:,} empty documents, {unreadable}")
     for path in [*meta["skipped_files"], *filter(None, [meta["first_skipped_line"]])]:
-        print(f"  unreadable: {path}")
+        print(f"  unreadable: {visible(path)}")
     for name, counts in meta["removed"].items():
         print(f"removed          {counts['documents']:,} documents, {counts['bytes']:,} bytes: {name}")
     for warning in coverage_warnings(store, tokenizer):

@@ -5,7 +5,8 @@ does, is a JSON object, and any other one an Example.
 
 "tfds" is a dataset that TensorFlow Datasets has prepared on this machine, read without TensorFlow. data.path is its
 name, "name[/config][:version]", in TFDS_DATA_DIR or ~/tensorflow_datasets. The builder reads prepared files alone,
-without the dataset's code and without the network: a missing dataset is an error and not a download.
+without the dataset's code and without the network: a missing dataset is an error and not a download. If the dataset's
+features.json names a class of its own for a feature, TFDS imports the module that it names.
 """
 
 import functools
@@ -123,6 +124,8 @@ def open_tfds(corpus: CorpusConfig, path: str, field: str) -> Source:
 def _open_dataset(path: str) -> Any:
     from tensorflow_datasets.core import read_only_builder
 
+    if "=" in path:  # TFDS also reads arguments of the builder there, such as another folder
+        raise ConfigError(f"data.path={path!r} must be name[/config][:version]: set TFDS_DATA_DIR for another folder")
     try:
         return read_only_builder.builder_from_files(path)
     except Exception as error:  # of TFDS, protobuf or the operating system: they have no common class

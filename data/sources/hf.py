@@ -84,6 +84,8 @@ def _parse(path: str) -> _Address:
     if match is None or not (1 <= len(parts) <= 3 and all(parts)) or path.startswith("~"):
         raise ConfigError(f"{where} is no folder and no dataset's name: write OWNER/NAME[/CONFIG][@REVISION][:SPLIT]")
     name, config = "/".join(parts[:2]), "".join(parts[2:]) or None
+    if name == "pandas":  # a module of `datasets` that unpickles files of the current folder
+        raise ConfigError(f"{where} reads pickled files, which can execute any code: save the data as parquet")
     return _Address(name, config, match["revision"], match["split"] or "train", is_folder=False)
 
 

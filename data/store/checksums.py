@@ -8,6 +8,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import socket
 import time
 import uuid
@@ -17,6 +18,7 @@ from typing import Any
 
 from command.program import print_note
 from contract.errors import ConfigError
+from files.atomic import parse_json
 
 # A smaller store is verified whenever it is opened, at about 1 GB/s of one CPU core.
 SMALL_BYTES = 256 << 20
@@ -28,6 +30,7 @@ _DIGITS = 32  # of a piece's checksum
 _ERRORS = (ConfigError, OSError, ValueError)  # of a verification; a ConfigError is a ValueError
 Piece = tuple[str, int, int, str]  # file, first byte, size and checksum
 AllGather = Callable[[Any], list[Any]]  # Exchanges.all_gather of the processes that open a store
+_FILE_NAME = re.compile(r"\w+\.(npy|json|bin)")
 _VERIFIED_STORES = "~/.cache/cloze/verified"  # of this user on this machine, and not in the store, which may be copied
 
 
@@ -46,11 +49,17 @@ def sealed(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """Returns the contents of meta.json. Raises OSError, and ValueError unless they are what `sealed` has returned."""
-    with contextlib.suppress(json.JSONDecodeError, UnicodeDecodeError):
-        meta = json.loads((folder / "meta.json").read_bytes())
-        if isinstance(meta, dict) and meta == sealed(meta):
+    with contextlib.suppress(ValueError):
+        meta = parse_json((folder / "meta.json").read_bytes())
+        if isinstance(meta, dict) and meta == sealed(meta) and _is_of_a_store(meta):
             return meta
     raise ValueError("meta.json is not what was written")
+
+
+def _is_of_a_store(meta: Mapping[str, Any]) -> bool:
+    """Returns whether the types and the names of files are a store's. Others could make a reader write elsewhere."""
+    names = [name for key in ("file_sizes", "checksums") for name in meta.get(key, ())]
+    return meta.get("dtype") in ("uint8", "uint16", "uint32") and all(map(_FILE_NAME.fullmatch, names))
 
 
 def without_tokens(meta: Mapping[str, Any]) -> dict[str, Any]:

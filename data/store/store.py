@@ -174,7 +174,7 @@ def open_or_build(
     if not corpus.cache_dir:
         raise ConfigError("data.cache_dir='' must be a folder, such as '~/.cache/cloze'")
     check_access(corpus.cache_dir, f"data.cache_dir={corpus.cache_dir!r}")
-    source = open_source(corpus)
+    source = open_source(corpus if new_store_dir is None else dataclasses.replace(corpus, cache_dir=new_store_dir))
     name = f"{corpus.source}-{_fingerprint(source, corpus, tokenizer)}"
     try:
         if new_store_dir is not None and not _has_store(corpus.cache_dir, name):

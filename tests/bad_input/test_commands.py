@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from contract.errors import ConfigError
 from tests.bad_input.answers import check_damaged, check_rows, row
 from tests.data.record_files import write_examples, write_parquet
 
@@ -120,6 +121,14 @@ def test_hugging_face_folder(file, own):
     kinds = JSON if file.endswith(".json") else ANY
     convert = row(main_of("train.convert"), f"--from={own}/export", f"--workdir={own}/new", names=(file, f"{own}/exp"))
     check_damaged(own / "export" / file, kinds, convert)
+
+
+def test_a_link_of_a_hugging_face_folder_to_another_file_is_not_copied(own, monkeypatch):
+    (own / "export" / "added_tokens.json").symlink_to(own / "text.txt")
+    monkeypatch.setattr(sys, "argv", ["convert", f"--from={own}/export", f"--workdir={own}/new"])
+    with pytest.raises(ConfigError, match=r"added_tokens\.json is damaged: .*: repair it"):
+        main_of("train.convert")()
+    assert not (own / "new").exists()
 
 
 def prepare_row(own, *arguments, names):

@@ -99,6 +99,7 @@ def test_labels_prompts_and_responses(prepared, tmp_path):
             r"'no_such_thing' is not a prepared TFDS dataset .* `tfds build no_such_thing --file",
         ),
         ("c4/en.noclean:3.1.0", r"`tfds build c4/en.noclean --file_format=array_record`, or set TFDS_DATA_DIR to"),
+        ("tiny_texts/data_dir=run", r"data\.path='tiny_texts/data_dir=run' must be name\[/config\]\[:version\]"),
         ("imdb_reviews", r"data\.path='imdb_reviews' is not a prepared TFDS dataset"),  # TFDS could download it
         (
             "tiny_labels",
@@ -195,6 +196,8 @@ def test_classes_have_their_names(tmp_path):
 
 
 def test_what_cannot_be_loaded(tmp_path, capfd):
+    with pytest.raises(ConfigError, match=r"data\.path='pandas:train' reads pickled files"):
+        open_source(hf_config(tmp_path, "pandas:train"))
     save_splits(tmp_path / "saved")
     for name, contents in (("torn", '{"text": '), ("void", None)):
         (tmp_path / name).mkdir()

@@ -42,6 +42,10 @@ def test_the_files_of_an_index_are_read(tmp_path):
     index = {"weight_map": {name: f"{name}.safetensors" for name in TENSORS}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     np.testing.assert_array_equal(open_folder(folder, "--from=f").tensors["b.weight"], TENSORS["b.weight"])
+    for weight_map in ({"b.weight": "../b.weight.safetensors"}, {"b.weight": 1}, ["b.weight"], None):
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+        with pytest.raises(ConfigError, match=r"index.json has no weight_map of names of files: download it again"):
+            open_folder(folder, "--from=f")
 
 
 def test_a_value_beyond_float16_is_refused(tmp_path):

@@ -56,6 +56,14 @@ def test_a_second_process_is_refused_and_a_killed_one_frees_the_lock(tmp_path, h
         assert id in (tmp_path / LOCK_FILE).read_text()
 
 
+def test_the_lock_is_not_taken_through_a_link(tmp_path):
+    (tmp_path / "text").write_text("of another program")
+    (tmp_path / LOCK_FILE).symlink_to("text")
+    with pytest.raises(OSError, match=LOCK_FILE), Workdir(tmp_path).lock():
+        pass
+    assert (tmp_path / "text").read_text() == "of another program"
+
+
 def test_the_lock_of_a_bucket_is_an_object_that_says_how_to_remove_it(bucket):
     workdir, path = Workdir(bucket), f"{bucket}/run.lock"
     with workdir.lock():
