@@ -200,5 +200,5 @@ def test_prepare_measures_a_run_of_data_prepare(tmp_path, capsys):
     line = json.loads(capsys.readouterr().out)
     assert (line["benchmark"], line["measured"], line["documents"]) == ("prepare", "filter", 1)
     assert line["mb_per_second"] >= 0 and line["peak_mb"] > 10
-    with pytest.raises(ConfigError, match=r"-m data\.prepare .* failed: \['error: .*--filters\.jaccard=2"):
+    with pytest.raises(ConfigError, match=r"-m data\.prepare .* failed: error: .*--filters\.jaccard=2"):
         prepare._measure(tmp_path, {}, [*arguments, "--filters.jaccard=2"])
