@@ -134,12 +134,14 @@ def test_a_store_with_other_types_or_files_elsewhere_is_damaged(tmp_path, change
 
 @pytest.mark.parametrize("registered", ["clm", "other"])
 def test_a_file_that_a_run_names_is_not_executed(tmp_path, registered):
-    payload, made, run = tmp_path / "objective.py", tmp_path / "executed", tmp_path / "run"
+    payload, made, run = tmp_path / "an objective;.py", tmp_path / "executed", tmp_path / "run"
     payload.write_text(f"import os; os.mkdir({str(made)!r})")
     config = tiny_experiment("clm", "decoder_only").config
     origin = {"file": str(payload), "sha256": file_checksum(payload)}
     Workdir(run).write_config(config | {"code": {"objectives": {registered: origin}, "learners": {}}})
-    with pytest.raises(ConfigError, match=rf"'{registered}' is not of this repository: .* add --code={payload}, which"):
+    with pytest.raises(
+        ConfigError, match=rf"'{registered}' is not of this repository: .* add --code='{payload}', which"
+    ):
         load_experiment(str(run))
     assert not made.exists()
     execute_file(str(payload), "--code")

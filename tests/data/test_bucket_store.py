@@ -77,6 +77,13 @@ def test_a_changed_text_is_another_corpus_and_an_unchanged_one_is_not_transferre
     assert len(list(copies.iterdir())) == 3, "the copy of the older version is deleted"
 
 
+def test_a_folder_that_somebody_else_names_gets_no_copy_of_texts(texts, tmp_path):
+    corpus = corpus_config(tmp_path, path=f"{texts}/text", cache_dir=str(tmp_path / "theirs"))
+    store = opened(corpus, new_store_dir=str(tmp_path / "ours"))
+    assert store.folder.parent == tmp_path / "ours" and (tmp_path / "ours" / "texts").is_dir()
+    assert not (tmp_path / "theirs").exists()
+
+
 @pytest.mark.parametrize("damage", ["changed", "deleted"])
 def test_a_damaged_store_in_a_bucket_is_one_line(texts, tmp_path, damage):
     config = corpus_config(tmp_path, path=f"{texts}/text", cache_dir=f"{texts}/cache")
