@@ -41,17 +41,20 @@ def mix32(x: Any) -> Any:
 
 
 def argsort(keys_of: Callable[[np.ndarray], np.ndarray], n: int) -> np.ndarray:
-    """Returns the stable argsort of the random keys of 0..n-1, int64 [n], in the memory of two such arrays.
+    """Returns the stable argsort of the random keys of 0..n-1, uint32 [n] or, if n > 2^32, uint64 [n].
 
     NumPy sorts values faster than it argsorts them, so the number of each key replaces the key's low bits. The keys
-    that are then equal in their high bits are sorted again.
+    that are then equal in their high bits are sorted again. The keys and the result are the only large arrays.
 
-    keys_of: numbers, int64 [k] -> the key of each, uint64 [k].
+    keys_of: numbers, int [k] -> the key of each, uint64 [k].
     """
     low = np.uint64(n.bit_length())
-    keys = np.concatenate([keys_of(numbers) >> low << low | numbers.astype(np.uint64) for numbers in parts(n)])
+    keys, order = np.empty(n, np.uint64), np.empty(n, np.uint32 if n <= 1 << 32 else np.uint64)
+    for numbers in parts(n):
+        keys[numbers] = keys_of(numbers) >> low << low | numbers.astype(np.uint64)
     keys.sort()
-    order = (keys & ~(~np.uint64(0) << low)).view(np.int64)
+    for places in parts(n):
+        order[places] = keys[places] & ~(~np.uint64(0) << low)
     keys >>= low
     tied = np.flatnonzero(keys[1:] == keys[:-1])
     places = np.union1d(tied, tied + 1)

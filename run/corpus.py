@@ -144,7 +144,7 @@ def _check_instances(experiment: Experiment, corpora: Sequence[Corpus]) -> None:
         if corpus.store.meta["cut"] != CUT or spec.documents == "whole":
             continue
         sides = (corpus.train_documents, corpus.heldout_documents)
-        longest = max(int(np.diff(side.ends(spec.eos), prepend=0).max()) for side in sides)
+        longest = max(int(side.lengths(spec.eos).max()) for side in sides)
         if longest <= spec.raw_length:
             continue
         lengths = task.output_lengths(np.arange(1, longest + 1))

@@ -230,8 +230,8 @@ def _describe_text(corpora: Corpora, raw_tokens: float) -> str:
     for corpus in corpora.each:
         train, heldout = corpus.train_documents, corpus.heldout_documents
         text = f"{corpus.name}: " * bool(corpus.name)
-        text += f"{len(heldout):,} documents ({large(int(heldout.ends(eos=True)[-1]))} tokens) held out, "
-        text += f"{len(train):,} ({large(int(train.ends(eos=True)[-1]))} tokens) to train on"
+        text += f"{len(heldout):,} documents ({large(heldout.num_tokens(eos=True))} tokens) held out, "
+        text += f"{len(train):,} ({large(train.num_tokens(eos=True))} tokens) to train on"
         if (readings := _readings(corpora, raw_tokens)) > 1:
             text += f", which are read {readings:.1f} times"
         texts.append(f"{text}; {corpus.overlap}" if corpus.overlap.train else text)
@@ -240,7 +240,7 @@ def _describe_text(corpora: Corpora, raw_tokens: float) -> str:
 
 def _readings(corpora: Corpora, raw_tokens: float) -> float:
     """Returns how often a run reads its training text; 0 of several corpora, which have rates of their own."""
-    return raw_tokens / int(corpora.train_documents.ends(eos=True)[-1]) if len(corpora.each) == 1 else 0.0
+    return raw_tokens / corpora.train_documents.num_tokens(eos=True) if len(corpora.each) == 1 else 0.0
 
 
 def _warnings(name: str, main: PlannedRun, corpora: Corpora) -> list[str]:

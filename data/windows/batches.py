@@ -208,7 +208,7 @@ class Batches:
         self.end = -(-total_windows // self._per_batch)
         self.epoch_tokens = np.zeros(len(spec.windows), np.int64)
         # Readers of one denoiser with windows of different lengths read the same text.
-        self.epoch_tokens[self._denoiser_ids] = [int(reader.ends[-1]) for reader in readers]
+        self.epoch_tokens[self._denoiser_ids] = [reader.num_tokens for reader in readers]
         self._width = max(reader.longest for reader in readers)
         self._columns = tuple(dict.fromkeys(name for reader in readers for name in reader.spec.extra_columns))
 

@@ -119,7 +119,7 @@ def trigram_model(
 
 def counted_tokens(documents: Documents | MixedDocuments) -> int:
     """Returns the number of training tokens that `trigram_model` counts."""
-    return sum(min(int(part.ends(eos=True)[-1]), TRAIN_TOKENS) for part in documents.by_corpus)
+    return sum(min(part.num_tokens(eos=True), TRAIN_TOKENS) for part in documents.by_corpus)
 
 
 class _Counts:

@@ -44,7 +44,7 @@ def describe_excluded(documents: Documents, specs: Sequence[WindowSpec]) -> list
 def sizes_of(documents: Documents, spec: WindowSpec) -> np.ndarray:
     """int64 [n, C], at least 1: the positions that each document takes of each of the spec's C capacities."""
     prompt = documents.store.prompt_lengths[documents.index].astype(np.int64)
-    response = np.diff(documents.ends(spec.eos), prepend=0) - prompt
+    response = documents.lengths(spec.eos) - prompt
     columns = [c.prompt * prompt + c.response * response + c.special for c in spec.capacities]
     # For an empty prompt the encoder reads one EOS.
     return np.maximum(np.stack(columns, axis=1), [c.least for c in spec.capacities])

@@ -1,5 +1,6 @@
 """Documents of token stores, such as one side of the train/held-out split, in the order in which they are read."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -7,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from contract.errors import ConfigError
+from contract.rng import parts
 from data.store.store import TokenStore
 
 RateKind = Literal["weight", "num_examples"]  # the values of data.rates
@@ -50,10 +52,23 @@ class Documents:
         """The file or dataset that document i is from."""
         return self.store.names[self.store.name_ids[self.index[i]]]
 
+    def lengths(self, eos: bool, numbers: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """int64 [n]: the tokens of each document, or of those with `numbers`, int [n], with or without their EOS."""
+        d = self.index[numbers]
+        return self.store.offsets[d + 1] - self.store.offsets[d] - (not eos)
+
+    def num_tokens(self, eos: bool) -> int:
+        """The number of tokens of all documents, with or without their EOS tokens."""
+        return self._num_tokens - (0 if eos else len(self))
+
+    @functools.cached_property
+    def _num_tokens(self) -> int:
+        return sum(int(self.lengths(True, numbers).sum()) for numbers in parts(len(self)))
+
     def ends(self, eos: bool) -> np.ndarray:
         """int64 [n]: where each document ends in the concatenated documents, with or without their EOS tokens."""
         if eos not in self._ends:
-            self._ends[eos] = np.cumsum(self.store.offsets[self.index + 1] - self.store.offsets[self.index] - (not eos))
+            self._ends[eos] = np.cumsum(self.lengths(eos))
         return self._ends[eos]
 
     def bytes_covered(self) -> float:
@@ -140,11 +155,6 @@ def rates(weights: Sequence[float], factors: Sequence[float], names: Sequence[st
 def begins_of(ends: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Returns where each of `numbers`, int64 [n], begins, for parts that end at `ends`, int64 [D], each."""
     return np.where(numbers > 0, ends[numbers - 1], 0)
-
-
-def lengths_of(ends: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Returns the lengths of `numbers`, int64 [n], for parts that end at `ends`, int64 [D], each."""
-    return ends[numbers] - begins_of(ends, numbers)
 
 
 def members(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -177,10 +177,12 @@ def visits(reader: WindowReader, seed: int, most: int) -> np.ndarray:
     several documents is read for the first of them. So n documents or fewer are all read by n windows, and long
     documents do not displace short ones.
     """
-    enough = min(most, len(reader))
-    found = _windows_of_rounds(reader, seed, min(most, len(reader.documents)), 1)
-    if len(found) < enough:
-        found = _windows_of_rounds(reader, seed, len(reader.documents), len(reader))
+    enough, num_documents = min(most, len(reader)), min(most, len(reader.documents))
+    found = _windows_of_rounds(reader, seed, num_documents, 1)
+    while len(found) < enough:  # some documents share a window: a round needs more of them, or there are more rounds
+        num_rounds = 1 if num_documents < len(reader.documents) else len(reader)
+        num_documents = min(4 * num_documents, len(reader.documents))
+        found = _windows_of_rounds(reader, seed, num_documents, num_rounds)
     return found[:most]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from command.program import plural
 from contract.errors import ConfigError
-from contract.rng import argsort, mix64, seed_bits
+from contract.rng import argsort, mix64, parts, seed_bits
 from data.sources.files import text_digest
 from data.store.store import TokenStore
 from data.windows.documents import Documents
@@ -73,7 +73,8 @@ def split_documents(store: TokenStore, split: Split) -> tuple[Documents, Documen
     seed = np.uint64(seed_bits(split.seed, "order"))
     order = argsort(lambda numbers: mix64(mix64(store.digests[numbers] ^ seed) + numbers.astype(np.uint64)), len(store))
     test = test[order]
-    train, heldout = Documents(store, order[~test], "training"), Documents(store, order[test], "held-out")
+    train = Documents(store, order[~test].astype(np.int64), "training")
+    heldout = Documents(store, order[test].astype(np.int64), "held-out")
     return (train, heldout) if split.heldout == "test" else _cut_validation(train, heldout, split)
 
 
@@ -116,7 +117,7 @@ def split_warnings(heldout: Documents, split: Split) -> list[str]:
     by_file = split.split_by == "auto" and not store.is_heldout.any() and unit_of(store, split) == "file"
     if not by_file or len(np.unique(digests[heldout.index[:_SAMPLE]])) >= _FEW_FILES:
         return []
-    share = int(heldout.ends(eos=True)[-1]) / store.meta["num_tokens"]
+    share = heldout.num_tokens(eos=True) / store.meta["num_tokens"]
     files, all_files = (len(np.unique(found)) for found in (digests[heldout.index], digests))
     return [
         f"the held-out text is {files} of {all_files} files ({share:.0%} of the tokens), and may be of another kind "
@@ -158,7 +159,8 @@ def is_heldout(digests: np.ndarray, unit: Unit, split: Split, *, stream: str = "
     """
     if not 0 < split.heldout_fraction < 1:
         raise ConfigError(f"data.heldout_fraction={split.heldout_fraction} must lie between 0 and 1, both excluded")
-    ranks = mix64(digests ^ np.uint64(seed_bits(split.seed, stream)))
+    key = np.uint64(seed_bits(split.seed, stream))
+    ranks = np.concatenate([mix64(digests[numbers] ^ key) for numbers in parts(len(digests))])
     least, greatest = ranks.min(), ranks.max()
     if least == greatest:
         raise _nothing_held_out(len(digests), unit)

@@ -19,7 +19,7 @@ from contract.rng import GOLDEN, argsort, mix64, parts, seed_bits
 from contract.windows import BatchSpec, WindowSpec
 from data.store.ranges import in_memory
 from data.windows.document_filter import classes_of, eligible, sizes_of
-from data.windows.documents import Documents, begins_of, lengths_of, members
+from data.windows.documents import Documents, begins_of, members
 
 # Keeps the draws of other windows independent of the objective's draws, which use the same keys.
 _OTHERS = np.uint64(seed_bits(0, "others"))
@@ -50,12 +50,12 @@ class WindowReader(abc.ABC):
       documents: the documents that are eligible for the spec (data/windows/document_filter.py).
       seed: any int. Every epoch then cuts the documents elsewhere; None: all epochs are equal.
       tokens: the tokens of the documents' store.
-      ends: int64 [D], where each document ends in the concatenated documents.
+      num_tokens: the number of tokens of the documents.
     """
 
     def __init__(self, documents: Documents, spec: WindowSpec, seed: int | None):
         self.spec, self.documents, self.seed = spec, documents, seed
-        self.tokens, self.ends = documents.store.tokens, documents.ends(spec.eos)
+        self.tokens, self.num_tokens = documents.store.tokens, documents.num_tokens(spec.eos)
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -83,12 +83,17 @@ class WindowReader(abc.ABC):
     @property
     def mean_length(self) -> float:
         """The mean number of tokens in a window."""
-        return int(self.ends[-1]) / len(self)
+        return self.num_tokens / len(self)
 
     @property
     def mean_documents(self) -> float:
         """The mean number of documents in a window of whole documents; 1 for other windows."""
         return 1.0
+
+    @property
+    def ends(self) -> np.ndarray:
+        """int64 [D]: where each document ends in the concatenated documents."""
+        return self.documents.ends(self.spec.eos)
 
     @functools.cached_property
     def classes(self) -> np.ndarray:
@@ -123,14 +128,14 @@ class JoinedReader(WindowReader):
     """
 
     def __len__(self) -> int:
-        return -(-int(self.ends[-1]) // self.spec.raw_length)
+        return -(-self.num_tokens // self.spec.raw_length)
 
     def slices(self, epochs: np.ndarray, indices: np.ndarray) -> Slices:
         return slices_of_groups(epochs, lambda epoch, chosen: self._slices(epoch, indices[chosen]))
 
     def _slices(self, epoch: int, indices: np.ndarray) -> Slices:
         order, ends, ring_begin = self._ring(epoch)
-        num_documents, num_tokens = len(ends), ends[-1]
+        num_documents, num_tokens = len(ends), self.num_tokens
         begin = ring_begin + indices * self.spec.raw_length
         end = np.minimum(begin + self.spec.raw_length, ring_begin + num_tokens)
         # Documents on the second lap of the ring have the numbers num_documents, num_documents + 1, ...
@@ -140,13 +145,13 @@ class JoinedReader(WindowReader):
         document_begin = begins_of(ends, document) + lap * num_tokens
         begin = np.maximum(begin[windows], document_begin)
         lengths = np.minimum(end[windows], ends[document] + lap * num_tokens) - begin
-        document_in_order = document if order is None else order[document]
+        document_in_order = document if order is None else order[document].astype(np.int64)
         starts = self.in_store(document_in_order) + (begin - document_begin)
         begins = np.ones(len(windows), bool) if self.spec.documents == "pack" else nth == 0
         return Slices(starts, lengths, windows, begins, document_in_order)
 
     def _ring(self, epoch: int) -> tuple[np.ndarray | None, np.ndarray, int]:
-        """The order of the documents, int64 [D]; where each ends, int64 [D]; and where the first window begins.
+        """The order of the documents, int [D]; where each ends, int64 [D]; and where the first window begins.
 
         The order is None where it is that of the documents.
         """
@@ -155,11 +160,10 @@ class JoinedReader(WindowReader):
         with _ONE_AT_A_TIME:
             order, ends = _epoch_order(self.documents, self.spec.eos, self.seed, epoch)
         place = seed_bits(self.seed, f"cut {self.spec.name} {self.spec.raw_length} {epoch}")
-        return order, ends, place % int(ends[-1])
+        return order, ends, place % self.num_tokens
 
-    @staticmethod
-    def _document_at(ends: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        lap, position = np.divmod(positions, ends[-1])
+    def _document_at(self, ends: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        lap, position = np.divmod(positions, self.num_tokens)
         return np.searchsorted(ends, position, side="right") + lap * len(ends)
 
     def windows_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -176,7 +180,7 @@ class SplitReader(WindowReader):
 
     def __init__(self, documents: Documents, spec: WindowSpec, seed: int | None):
         super().__init__(documents, spec, seed)
-        self._window_ends = np.cumsum(-(-np.diff(self.ends, prepend=0) // spec.raw_length))
+        self._window_ends = np.cumsum(-(-documents.lengths(spec.eos) // spec.raw_length))
 
     def __len__(self) -> int:
         return int(self._window_ends[-1])
@@ -185,7 +189,7 @@ class SplitReader(WindowReader):
         raw_length = self.spec.raw_length
         document = np.searchsorted(self._window_ends, indices, side="right")
         first, count = self.windows_of(document)
-        length = lengths_of(self.ends, document)
+        length = self.documents.lengths(self.spec.eos, document)
         first_length = np.minimum(length, raw_length)
         if self.seed is not None:
             shorter_by = np.where(count > 1, count * raw_length - length, 0)  # at most
@@ -215,7 +219,7 @@ class WholeReader(WindowReader):
 
     @property
     def longest(self) -> int:
-        return int(np.diff(self.ends, prepend=0).max())
+        return int(self.documents.lengths(self.spec.eos).max())
 
     @property
     def mean_documents(self) -> float:
@@ -225,7 +229,7 @@ class WholeReader(WindowReader):
         first = begins_of(self._row_ends, indices)
         windows, nth = members(self._row_ends[indices] - first)
         document = self._row_documents[first[windows] + nth]
-        lengths = lengths_of(self.ends, document)
+        lengths = self.documents.lengths(self.spec.eos, document)
         return Slices(self.in_store(document), lengths, windows, np.ones(len(windows), bool), document)
 
     def windows_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -249,9 +253,9 @@ def make_reader(documents: Documents, spec: WindowSpec, seed: int | None = None)
     if spec.documents == "whole":
         return WholeReader(documents, spec, seed)
     reader = JoinedReader(documents, spec, seed)
-    if (num_tokens := int(reader.ends[-1])) < spec.raw_length:
+    if reader.num_tokens < spec.raw_length:
         raise ConfigError(
-            f"the {documents.label} documents have {num_tokens} tokens, fewer than one window of "
+            f"the {documents.label} documents have {reader.num_tokens} tokens, fewer than one window of "
             f"{spec.raw_length} for {spec.name!r}: set a smaller data.inputs_length, a data.path with more "
             "text, or another data.heldout_fraction"
         )
@@ -292,13 +296,13 @@ def _pack(documents: Documents, spec: WindowSpec) -> tuple[np.ndarray, np.ndarra
 
 @functools.lru_cache(maxsize=32)  # readers share the orders of the epochs that they are in
 def _epoch_order(documents: Documents, eos: bool, seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a random order of documents, int64 [D], and where each ends in the documents so ordered, int64 [D]."""
-    key, ends = np.uint64(seed_bits(seed, f"documents {epoch}")), documents.ends(eos)
-    order = argsort(lambda numbers: mix64(key + GOLDEN * numbers.astype(np.uint64)), len(ends))
-    in_order = np.empty_like(ends)
-    for numbers in parts(len(ends)):
-        in_order[numbers] = lengths_of(ends, order[numbers])
-    return order, np.cumsum(in_order, out=in_order)
+    """Returns a random order of documents, as argsort, and where each ends in that order, int64 [D]."""
+    key, n = np.uint64(seed_bits(seed, f"documents {epoch}")), len(documents)
+    order = argsort(lambda numbers: mix64(key + GOLDEN * numbers.astype(np.uint64)), n)
+    ends = np.empty(n, np.int64)
+    for numbers in parts(n):
+        ends[numbers] = documents.lengths(eos, order[numbers])
+    return order, np.cumsum(ends, out=ends)
 
 
 def windows_per_epoch(documents: Documents, spec: BatchSpec) -> int:

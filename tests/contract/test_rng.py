@@ -24,13 +24,13 @@ def test_argsort_is_numpys_also_where_keys_have_equal_high_bits_or_are_equal(hig
             np.testing.assert_array_equal(rng.argsort(keys.__getitem__, len(keys)), np.argsort(keys, kind="stable"))
 
 
-def test_argsort_takes_the_memory_of_two_results():
-    n = 1 << 21
+def test_argsort_takes_the_memory_of_the_keys_and_32_bits_each():
+    n = 1 << 22
     tracemalloc.start()
     rng.argsort(lambda numbers: rng.mix64(numbers.astype(np.uint64)), n)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 2.5 * 8 * n
+    assert peak < 16 * n
 
 
 def test_each_key_is_independent_of_its_neighbours_and_of_the_width():
