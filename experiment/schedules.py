@@ -113,8 +113,8 @@ def _check(config: OptimizerConfig, steps: int, length: str) -> None:
     """
     if config.warmup_steps >= steps:
         raise ConfigError(
-            f"optimizer.warmup_steps={config.warmup_steps} must be below {length}: "
-            "the steps would end before the warm-up does"
+            f"optimizer.warmup_steps={config.warmup_steps} must be below {length}: the steps would end before the "
+            f"warm-up does: set optimizer.warmup_steps={max(steps // 10, min(1, steps - 1))}"
         )
     if config.schedule in _ROOTS and config.warmup_steps == 0:
         raise ConfigError(

@@ -242,7 +242,8 @@ def _check_config(workdir: Workdir, fields: Mapping[str, Any]) -> None:
     """
     there, planned = flatten(workdir.config()), flatten(fields)
     for field, value in planned.items():
-        is_fixed = not may_change(field) or (field == "train.steps" and not planned["train.epochs"])
+        is_fixed = not may_change(field) or field.endswith("path")  # of a corpus: the digest of its text is not planned
+        is_fixed |= field == "train.steps" and not planned["train.epochs"]
         if is_fixed and field != "train.init_from" and there.get(field) != value:
             raise ConfigError(
                 f"{workdir} was trained with another config than the study's ({field} is {there.get(field)} there and "

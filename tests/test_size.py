@@ -40,9 +40,9 @@ CODE = {
     "plan": 662,
     "run": 1_328,
     "show": 1_002,
-    "studies": 3_412,
+    "studies": 3_413,
     "train": 1_092,
-    "workdir": 833,
+    "workdir": 839,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {

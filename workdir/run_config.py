@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,14 +27,14 @@ PER_PROCESS = ("data.reader_threads", "data.prefetch_batches", "data.cache_dir",
 #   distillation.teacher: a teacher is identified by its parameters, in the section "teacher", not by its folder.
 #   code.*: the file of an objective may move. train/start.py compares the digests of its contents.
 #   data.cache_dir, data.read_by_range: a token store is identified by its contents, not by its folder.
-#   data.tokenizer: the same, in the section "corpus". A run that has its tokenizer from train.init_from continues with
-#     its own copy.
+#   data.path, data.heldout_path, data.tokenizer: the same, in the section "corpus". A run that has its tokenizer from
+#     train.init_from continues with its own copy.
 MAY_CHANGE = (
     *("train.steps", "train.epochs", "optimizer.cycles", "train.log_every", "train.eval_every"),
     *("train.checkpoint_every", "train.checkpoint_minutes", "train.keep_checkpoints", "train.max_nonfinite_updates"),
     *("train.profile_steps", "train.trackers", "train.tracker_project", "train.grad_accum_steps"),
     *("model.attention", "model.remat", "model.scan_unroll", "loss.chunk_size", "distillation.teacher"),
-    *(*PER_PROCESS, "data.tokenizer", "mesh.", "code."),
+    *(*PER_PROCESS, "data.path", "data.heldout_path", "data.tokenizer", "mesh.", "code."),
 )
 
 # At the start of data.tokenizer in config.json: the folder of that file. It can be moved with its tokenizer.
@@ -128,20 +129,25 @@ def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list
     fields = {name: f"distillation.{name}" if name.startswith("teacher.") else name for name in changed}
     fields |= {name: said for name, said in _DIGESTS.items() if name in changed}
     lines = {name: f"{field}: {_text(old, name)} -> {_text(new, name)}" for name, field in fields.items()}
-    forbidden = [lines[name] for name in changed if not may_change(name)]
+    is_other_text = "corpus.fingerprint" in changed
+    forbidden = [name for name in changed if not may_change(name) or (is_other_text and name.endswith("path"))]
     if forbidden:
-        named = sorted(forbidden, key=lambda line: not line.startswith("objective.name:"))[:_MOST_NAMED]
+        files_changed = is_other_text and {*forbidden} <= {"corpus.fingerprint", "corpus.heldout"}
+        remedy = "restore the files of the corpus, which have changed" if files_changed else "set these fields back"
+        forbidden.sort(key=lambda name: name != "objective.name")
+        named = [lines[name] for name in forbidden[:_MOST_NAMED]]
         if others := len(forbidden) - len(named):
             named.append(f"and {others} more fields")
         raise ConfigError(
             f"the workdir contains a run with another config ({'; '.join(named)}): "
-            "set these fields back, or choose another --workdir"
+            f"{remedy}, or choose another --workdir"
         )
     return list(lines.values())
 
 
 def may_change(name: str) -> bool:
-    """Returns whether a field is in MAY_CHANGE."""
+    """Returns whether a field is in MAY_CHANGE, for one corpus of data.sources as for the only one."""
+    name = re.sub(r"^data\.sources\.[^.]+\.", "data.", name)
     return any(name == field or (field.endswith(".") and name.startswith(field)) for field in MAY_CHANGE)
 
 

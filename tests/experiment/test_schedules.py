@@ -110,7 +110,8 @@ def test_a_cycle_is_the_schedule_of_that_many_steps_bit_for_bit():
 @pytest.mark.parametrize(
     ("changes", "steps", "named"),
     [
-        ({"warmup_steps": 10}, 10, "warmup_steps=10 .*train.steps=10"),
+        ({"warmup_steps": 10}, 10, "warmup_steps=10 .*train.steps=10: .*: set optimizer.warmup_steps=1$"),
+        ({"warmup_steps": 5}, 1, "set optimizer.warmup_steps=0$"),
         ({"warmup_steps": 0, "schedule": "inverse_sqrt"}, 10, "warmup_steps=0"),
         ({"warmup_steps": 0, "schedule": "rsqrt"}, 10, "warmup_steps=0 with optimizer.schedule='rsqrt'"),
         ({"schedule": "wsd", "decay_fraction": 0.7}, 10, "decay_fraction=0.7 .* 7 steps: .*warmup_steps=4 .* 1 to 6"),

@@ -658,7 +658,7 @@ def write_metrics(folder, **line):
     return Workdir(folder)
 
 
-@pytest.mark.parametrize("change", [{RATE: 0.5}, {"model.d_ff": 8}, {"train.steps": 3}])
+@pytest.mark.parametrize("change", [{RATE: 0.5}, {"model.d_ff": 8}, {"train.steps": 3}, {"data.path": "x"}])
 def test_a_run_of_another_config_is_not_measured(change, finished, plan, tmp_path):
     """Such as a run that was copied into the folder, or continued by train.main: before, it was a run of the study."""
     _, out = finished

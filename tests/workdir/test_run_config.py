@@ -25,7 +25,7 @@ def changed(**fields):
 
 def test_another_text_is_called_a_text():
     old, new = ({**CONFIG, "corpus": {"fingerprint": name}} for name in ("aa", "bb"))
-    with pytest.raises(ConfigError, match=r"another config \(digest of the corpus' text: \"aa\" -> \"bb\"\): set"):
+    with pytest.raises(ConfigError, match=r"another config \(digest of the corpus' text: \"aa\" -> \"bb\"\): restore"):
         check_same_run(old, new)
 
 
@@ -67,6 +67,18 @@ def test_a_tokenizer_is_identified_by_its_contents_and_not_by_its_path():
         check_same_run(old, changed() | {"corpus": {"tokenizer": "byte"}})
 
 
+@pytest.mark.parametrize("field", ["path", "heldout_path", "sources.web.path", "sources.web.heldout_path"])
+def test_a_corpus_is_identified_by_its_text_and_not_by_its_path(field):
+    name = f"data.{field}"
+    old, new = ({name: path, "corpus": {"fingerprint": "aa", "heldout": "cc"}} for path in ("a.txt", "b.txt"))
+    assert check_same_run(old, new) == [f'{name}: "a.txt" -> "b.txt"']
+    new["corpus"] = {"fingerprint": "bb", "heldout": "dd"}
+    with pytest.raises(ConfigError, match=rf'config \({name}: "a.txt" -> "b.txt"; digest of .* set these fields back'):
+        check_same_run(old, new)
+    with pytest.raises(ConfigError, match=r"restore the files of the corpus, which have changed, or choose another"):
+        check_same_run(old, new | {name: "a.txt"})
+
+
 def test_fields_that_only_one_config_has_are_changes():
     older = changed()
     del older["model"]["d_model"]
@@ -89,7 +101,7 @@ def test_changes_that_are_allowed_are_reported(field, line):
     assert check_same_run(CONFIG, changed(**{field: 7})) == [line]
 
 
-@pytest.mark.parametrize("field", ["train__batch_size", "train__eval_windows", "data__path", "seed"])
+@pytest.mark.parametrize("field", ["train__batch_size", "train__eval_windows", "data__source", "seed"])
 def test_changes_that_are_not_allowed_are_errors(field):
     with pytest.raises(ConfigError, match=field.replace("__", ".")):
         check_same_run(CONFIG, changed(**{field: 7}))
