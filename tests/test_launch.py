@@ -91,6 +91,13 @@ def test_a_run_that_ends_by_itself_is_not_queued_again(status, start, tmp_path):
     assert command == "srun --kill-on-bad-exit=1 python -m train.main --stopped_status=143 --config=x.py with 32 cores"
 
 
+def test_a_run_that_another_signal_stopped_is_not_queued_again_and_the_job_says_so(start, tmp_path, capfd):
+    """As at a preemption of a cluster without PreemptParameters=send_user_signal."""
+    assert start("slurm.sh", 143, waits=False).wait(30) == 143
+    assert len((tmp_path / "log").read_text().splitlines()) == 1
+    assert "stopped by SIGTERM before the time limit, and the job is not queued again" in capfd.readouterr().err
+
+
 # A host of a TPU VM runs the last argument, --command=... Its pip needs $NETWORK.
 GCLOUD = """#!/bin/bash
 last="${*: -1}"
