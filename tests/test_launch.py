@@ -129,6 +129,17 @@ def test_a_host_whose_installation_failed_installs_again(tmp_path):
     assert launch("") == (0, [train])
 
 
+@pytest.mark.parametrize("arguments", [["name"], ["name", "zone"], ["name", "--config=x.py", "--workdir=y"]])
+def test_a_tpu_vm_without_a_zone_or_flags_is_refused(arguments, tmp_path):
+    """A flag in the place of the zone would be lost, and no flags would be an empty one."""
+    (tmp_path / "gcloud").write_text('#!/bin/bash\necho "gcloud $*"')
+    (tmp_path / "gcloud").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["bash", "launch/tpu_vm.sh", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.startswith("error: give NAME ZONE and the flags")
+
+
 def test_pods_that_a_signal_stopped_are_started_again():
     """A pod that ends with status 0 is complete for Kubernetes."""
     _, job = yaml.safe_load_all((ROOT / "launch" / "gke_tpu.yaml").read_text())
