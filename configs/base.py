@@ -122,7 +122,7 @@ def get_config() -> ConfigDict:
     # attention and MLP, which have a standard deviation of initializer_range / sqrt(2 num_layers).
     config.model.initializer = "t5"
     config.model.initializer_range = 0.02  # standard deviation of "normal" and "gpt2"
-    config.model.dropout_rate = 0.0  # in [0, 1)
+    config.model.dropout_rate = 0.0  # share of the elements that are set to 0 in training, in [0, 1); 0: off
     # True: all positions of a row share one dropout mask, and all queries that of the attention probabilities (T5).
     # False: every element has its own draw (BERT, GPT-2, BART).
     config.model.dropout_broadcast_positions = True

@@ -15,10 +15,10 @@ with their .json): Adam with b2 0.98; a warm-up, and a cosine to 5% of the rate,
 160,000 at large, 5% of which are the warm-up; then the rate stays, up to 150,000 and 200,000 steps. With another
 train.steps set optimizer.cycles too, to "" for a cosine of all steps.
 
-Deviations: all scored tokens weigh the same, so blanks are less than half of the loss: about two fifths in sentence
-and a fifth in document, on the default corpus. The authors' code draws one task for a batch, so there each is half.
-Here each is with the loss_weight of a denoiser (docs/objectives.md, Mixtures). A row of 512 tokens holds text and
-targets, so that texts of the default variant have 439 tokens; GLM's 512 are text alone.
+Deviations: all scored tokens weigh the same, so blanks are less than half of the loss: on the default corpus about two
+fifths in sentence at tiny and nearly half at base, and a fifth in document. The authors' code draws one task for a
+batch, so there each is half. Here each is with the loss_weight of a denoiser (docs/objectives.md, Mixtures). A row of
+512 tokens holds text and targets, so that texts of the default variant have 439 tokens; GLM's 512 are text alone.
 """
 
 from ml_collections import ConfigDict

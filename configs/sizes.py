@@ -10,7 +10,8 @@ Each is the config's tiny preset, blocks and optimizer included, with another sh
 | l | 8, 512, 8, 1024 | x 0.5 | x 16 | 21.37M | 17.28M | 25.57M |
 | base | a published shape and recipe | | | 124M | 110M | 248M |
 
-Rates and rows are relative to those of tiny, which is 2e-2 with rms_scaled_adamw and 2e-3 with adamw, and 8 or 16 rows.
+Rates and rows are relative to those of tiny, which is 2e-2 with rms_scaled_adamw and 2e-3 with adamw, and 8 or 16 rows;
+in classification.py 5e-4, in simcse.py 32 rows, and in sft.py and teacherless.py, whose rows are longer, 4.
 The rate falls with the root of the width: at l it is half of tiny's, which is about T5's 0.01 where it is relative to
 the parameters. These rates are a rule and were not swept; a study's sweep finds better ones. train.steps is that of
 tiny, which is short for m and l. Parameters are those with bytes as tokens; another vocabulary adds its table. An

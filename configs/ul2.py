@@ -30,7 +30,7 @@ What the paper does not specify, and the field that decides it:
                          in which they were not read: .85 of them with it, none without.
   the span lengths       objective.denoisers.*.span_length_distribution: "composition", as in the appendix code, which
                          calls T5's. The paper's text says that they are normal ("normal"); reimplementations of UL2R
-                         have "uniform". At 512 inputs x1 then needs data.num_sentinels=150.
+                         have "uniform". At 512 inputs x1 then needs data.num_sentinels=149, and with "normal" 143.
   names of mode tokens   [R], [S], [X], as in the paper; in released checkpoints, and the variant `released`, [NLU],
                          [S2S], [NLG]. They are data.mode_tokens, and each denoiser names its own
                          (objective.denoisers.*.mode; '' for none).

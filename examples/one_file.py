@@ -75,7 +75,7 @@ Z_LOSS = 1e-4
 def read_text(path: str) -> tuple[Tokenizer, Documents, Documents]:
     """Returns the tokenizer, and the training and held-out documents, as ids of a memory-mapped token store.
 
-    path: text files or globs; "": the source code of Python's standard library.
+    path: globs or two or more text files; "": the source code of Python's standard library.
     """
     fields = base.get_config().data.to_dict() | {"source": "text" if path else "stdlib", "path": path}
     data = from_mapping(DataConfig, fields, "data")
@@ -172,7 +172,7 @@ def train(name: str, *, path: str = "", steps: int = 200, log_every: int = 20) -
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--objective", choices=EXAMPLES, default="span_corruption")
-    parser.add_argument("--path", default="", help="text files or globs; by default Python's standard library")
+    parser.add_argument("--path", default="", help="two or more text files, or globs; default: the standard library")
     parser.add_argument("--steps", type=int, default=200)
     arguments = parser.parse_args()
     if arguments.steps <= WARMUP_STEPS:

@@ -8,6 +8,9 @@
 #                                 # know why srun ended
 # The steps of the job then receive SIGTERM, so that the run saves a checkpoint and stops. Not srun: at SIGTERM it kills
 # its tasks.
+# Where jobs are preempted with a grace time, the cluster needs PreemptParameters=send_user_signal, with which a preemption
+# sends USR1 too. Without it SLURM sends SIGTERM to the steps alone: the run saves, and the job has ended before SLURM
+# would queue it again.
 with_requeue() {
   # Since SLURM 22.05 srun does not take the job's --cpus-per-task over.
   if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then
@@ -33,6 +36,8 @@ with_requeue() {
     else
       echo "time limit: the run has ended by itself with status $status, and the job is not queued again" >&2
     fi
+  elif (( status == 143 )); then
+    echo "the run was stopped by SIGTERM before the time limit, and the job is not queued again: submit it, and it continues" >&2
   fi
   return "$status"
 }

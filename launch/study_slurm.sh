@@ -2,6 +2,7 @@
 # sbatch --array=0-7 launch/study_slurm.sh --study=configs/studies/masking_rate.py --out=/shared/studies/masking_rate
 # One GPU for each task of the array; a task does its part of the study's runs. All tasks must share the file system of
 # --out. The report of all parts: python -m train.ablate --report with the same --study and --out.
+# The number of parts is that of the array's tasks: to repeat a failed task, submit the whole array again.
 #SBATCH --job-name=cloze-study
 #SBATCH --ntasks=1
 #SBATCH --gpus-per-task=1

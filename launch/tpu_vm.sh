@@ -3,7 +3,12 @@
 # Runs the same command on every host of a Cloud TPU VM slice. Each host needs the repository in ~/cloze. If
 # there are several hosts, all must mount the file system of the workdir, because all write to it.
 # PYTHON=python3.12, before the command, is the interpreter of the hosts' new virtual environments (default: python3).
+# The run ends with the connection: start this in tmux or screen. The same command continues the run.
 set -euo pipefail
+if (( $# < 3 )) || [[ $1 == -* || $2 == -* ]]; then
+  echo "error: give NAME ZONE and the flags of train.main: launch/tpu_vm.sh NAME ZONE --config=..." >&2
+  exit 1
+fi
 name=$1 zone=$2
 shift 2
 gcloud compute tpus tpu-vm ssh "$name" --zone="$zone" --worker=all --command="

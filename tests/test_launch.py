@@ -91,6 +91,13 @@ def test_a_run_that_ends_by_itself_is_not_queued_again(status, start, tmp_path):
     assert command == "srun --kill-on-bad-exit=1 python -m train.main --stopped_status=143 --config=x.py with 32 cores"
 
 
+def test_a_run_that_another_signal_stopped_is_not_queued_again_and_the_job_says_so(start, tmp_path, capfd):
+    """As at a preemption of a cluster without PreemptParameters=send_user_signal."""
+    assert start("slurm.sh", 143, waits=False).wait(30) == 143
+    assert len((tmp_path / "log").read_text().splitlines()) == 1
+    assert "stopped by SIGTERM before the time limit, and the job is not queued again" in capfd.readouterr().err
+
+
 # A host of a TPU VM runs the last argument, --command=... Its pip needs $NETWORK.
 GCLOUD = """#!/bin/bash
 last="${*: -1}"
@@ -120,6 +127,17 @@ def test_a_host_whose_installation_failed_installs_again(tmp_path):
     assert launch("") == (1, [install])
     assert launch("network") == (0, [install, train])
     assert launch("") == (0, [train])
+
+
+@pytest.mark.parametrize("arguments", [["name"], ["name", "zone"], ["name", "--config=x.py", "--workdir=y"]])
+def test_a_tpu_vm_without_a_zone_or_flags_is_refused(arguments, tmp_path):
+    """A flag in the place of the zone would be lost, and no flags would be an empty one."""
+    (tmp_path / "gcloud").write_text('#!/bin/bash\necho "gcloud $*"')
+    (tmp_path / "gcloud").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["bash", "launch/tpu_vm.sh", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.startswith("error: give NAME ZONE and the flags")
 
 
 def test_pods_that_a_signal_stopped_are_started_again():

@@ -2,10 +2,13 @@
 
 import collections
 import importlib
+import re
 
 import jax
 import pytest
 
+from configs import ul2
+from contract.errors import ConfigError
 from experiment.experiment import make_experiment
 from experiment.optimizer import decay_mask
 from experiment.schedules import make_schedule
@@ -252,6 +255,19 @@ def test_ul2s_denoisers_are_those_of_table_1_and_ul2rs_those_of_its_port():
     }
     for (name, variant), expected in shares.items():
         assert shares_of(config_of(name, variant)) == dict(zip(("[R]", "[S]", "[X]"), expected, strict=True)), variant
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "normal"])
+def test_the_sentinels_that_ul2s_docstring_names_are_the_fewest(distribution):
+    docstring = " ".join(ul2.__doc__.split())
+    uniform, normal = map(int, re.search(r'data.num_sentinels=(\d+), and with "normal" (\d+)', docstring).groups())
+    config = config_of("ul2", "base")
+    config.objective.denoisers.x1.span_length_distribution = distribution
+    config.data.num_sentinels = {"uniform": uniform, "normal": normal}[distribution]
+    make_experiment(config)
+    config.data.num_sentinels -= 1
+    with pytest.raises(ConfigError, match="too few for x1"):
+        make_experiment(config)
 
 
 def test_ul2s_released_checkpoints_have_other_mode_tokens():

@@ -1,10 +1,13 @@
 """The dial of sizes: every size builds for every architecture, with the parameters that its table states."""
 
+import importlib
+
 import pytest
 
 from command.flags import resolve
 from configs import base, clm, hybrid, mlm, sizes, span_corruption
 from experiment.experiment import make_experiment
+from tests import table as table_of_objectives
 
 CONFIGS = {"clm.py": clm, "mlm.py": mlm, "span_corruption.py": span_corruption}  # one for each architecture
 
@@ -32,6 +35,15 @@ def test_a_size_has_the_shape_rate_batch_and_parameters_of_the_table(name, size)
     assert f"{experiment.num_params / 1e6:.2f}M" == row[name]
     assert config.optimizer.learning_rate == float(row["rate"].strip("x ")) * tiny.optimizer.learning_rate
     assert config.train.batch_size == int(row["rows"].strip("x ")) * tiny.train.batch_size
+
+
+def test_the_configs_whose_tiny_preset_has_another_rate_or_batch_are_named():
+    usual = {"rms_scaled_adamw": 2e-2, "adamw": 2e-3}
+    tiny = {name: importlib.import_module(f"configs.{name}").get_config() for name in table_of_objectives.CONFIGS}
+    rates = {name for name, config in tiny.items() if config.optimizer.learning_rate != usual[config.optimizer.name]}
+    rows = {name for name, config in tiny.items() if config.train.batch_size not in (8, 16)}
+    assert rates == {"classification"} and rows == {"simcse", "sft", "teacherless"}
+    assert all(f"{name}.py" in sizes.__doc__ for name in rates | rows)
 
 
 @pytest.mark.parametrize(("size", "layers"), [("xs", (1, 1)), ("m", (3, 2)), ("l", (4, 2))])

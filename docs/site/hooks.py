@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = {"BENCHMARKS.md": "benchmarks.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 ROOT_PAGES = COPIED | {"README.md": "index.md", "configs/base.py": "configs.md"}
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+_NAMED = re.compile(r"(?<!\[)`((?:docs|configs)/[\w/]+\.(?:md|py))`(#[\w-]+)?")
 _CODE = re.compile(r"(```.*?```|`[^`\n]*`|^ {4}[^\n]*$)", re.DOTALL | re.MULTILINE)
 
 
@@ -63,7 +64,10 @@ def on_page_markdown(markdown, page, config, files):
 
     path = page.file.src_uri
     source = {on_site: source for source, on_site in COPIED.items()}.get(path, f"docs/{path}")
-    return rewrite(markdown, path, source, set(pages.config_names()))
+    configs = set(pages.config_names())
+    if path == "configs.md" or path.removeprefix("objectives/").removesuffix(".md") in configs:  # generated
+        markdown = with_links(markdown, path, configs)
+    return rewrite(markdown, path, source, configs)
 
 
 def on_page_content(html, page, config, files):
@@ -119,6 +123,23 @@ def rewrite(markdown: str, page: str, source: str, configs: set[str]) -> str:
 
     parts = _CODE.split(markdown)
     return "".join(part if k % 2 else _LINK.sub(link, part) for k, part in enumerate(parts))
+
+
+def with_links(markdown: str, page: str, configs: set[str]) -> str:
+    """Returns `markdown`, of a generated page, with the files in its prose made links to their pages.
+
+    Comments and docstrings name files, as in docs/chains.md#from-a-teacher. page, configs: as in `rewrite`.
+    """
+
+    def link(match: re.Match) -> str:
+        path, anchor = match.groups(default="")
+        on_site = _page_of(path, configs)
+        if on_site in (None, page):
+            return match[0]
+        return f"[`{path}`]({posixpath.relpath(on_site, posixpath.dirname(page) or '.')}{anchor})"
+
+    parts = re.split(r"(```.*?```)", markdown, flags=re.DOTALL)
+    return "".join(part if k % 2 else _NAMED.sub(link, part) for k, part in enumerate(parts))
 
 
 def _page_of(path: str, configs: set[str]) -> str | None:

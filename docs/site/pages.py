@@ -31,6 +31,24 @@ OTHER_TEXTS = {
         "objective.classes": "('water', 'food')",
     },
 }
+# Titles of the pages of configs, where the name of the file does not spell them.
+_TITLES = {
+    "clm_then_mlm": "CLM, then MLM",
+    "electra": "ELECTRA",
+    "future_summary": "Future summaries",
+    "hybrid": "Hybrid: CLM and MNTP",
+    "iid_denoising": "I.i.d. denoising",
+    "masked_inputs": "CLM with masked inputs",
+    "multi_token_prediction": "Multi-token prediction",
+    "next_latent": "Next latents",
+    "pegasus": "PEGASUS",
+    "prefix_lm": "Prefix LM",
+    "reverse": "Reverse training",
+    "sigma_gpt": "Any order (sigma-GPT)",
+    "simcse": "SimCSE",
+    "ul2_baselines": "Baselines of UL2",
+    "unilm": "UniLM",
+}
 _SECTIONS = {
     "": ("The run", "Fields without a section: `--config.seed=1`."),
     "data": ("data", "The corpus, its tokens, its split, and how text becomes the rows of a batch."),
@@ -52,7 +70,7 @@ def config_names() -> list[str]:
 
 def title(config: str) -> str:
     """Returns the title of a config's page, such as "Span corruption"."""
-    return config.upper() if len(config) < 5 else config.replace("_", " ").capitalize()
+    return _TITLES.get(config) or (config.upper() if len(config) < 5 else config.replace("_", " ").capitalize())
 
 
 def objective_page(name: str) -> str:

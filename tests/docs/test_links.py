@@ -2,7 +2,7 @@
 
 import pytest
 
-from docs.site.hooks import rewrite
+from docs.site.hooks import rewrite, with_links
 
 CONFIGS = {"clm"}
 
@@ -35,3 +35,23 @@ def test_links_after_a_code_block_are_rewritten():
     assert rewritten == text.replace("[s](../data/store/store.py)", "s (`data/store/store.py`)").replace(
         "[u](../data/store/store.py)", "u (`data/store/store.py`)"
     )
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "expected"),
+    [
+        ("configs.md", "See `docs/gym.md`.", "See [`docs/gym.md`](gym.md)."),
+        ("configs.md", "`docs/chains.md`#from-a-teacher.", "[`docs/chains.md`](chains.md#from-a-teacher)."),
+        (
+            "configs.md",
+            "`configs/clm.py`, `configs/base.py`",
+            "[`configs/clm.py`](objectives/clm.md), `configs/base.py`",
+        ),
+        ("objectives/clm.md", "`docs/gym.md`, `configs/clm.py`", "[`docs/gym.md`](../gym.md), `configs/clm.py`"),
+        ("configs.md", "`configs/recipes.py`, `run/step.py`", "`configs/recipes.py`, `run/step.py`"),
+        ("configs.md", "```text\n`docs/gym.md`\n```", "```text\n`docs/gym.md`\n```"),
+    ],
+)
+def test_files_that_comments_name_are_links_on_generated_pages(page, text, expected):
+    linked = with_links(text, page, CONFIGS)
+    assert linked == expected == rewrite(linked, page, f"docs/{page}", CONFIGS)
