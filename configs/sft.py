@@ -14,7 +14,7 @@ below the table, and the defaults of Hugging Face's Trainer): 3 epochs, 5 for 13
 13b; a cosine decay to 0 without weight decay; rows of 512 tokens. What differs, because rows are packed:
   train.batch_size        32 rows. Alpaca has batches of 128 pairs, one in each row; about 4 of its pairs fit in 512
                           tokens. For shorter or longer pairs set as many rows as hold 128 pairs.
-  optimizer.warmup_steps  36: Alpaca's 3% of the 1,218 steps that it makes with 52,000 pairs. For another corpus set 3%
+  optimizer.warmup_steps  37: Alpaca's 3% of the 1,218 steps that it makes with 52,000 pairs. For another corpus set 3%
                           of the number of steps, which the run prints at its start.
 An encoder-decoder (--config.model.architecture=encoder_decoder) was pre-trained on inputs that end in EOS: add
 --config.objective.inputs_eos=True.
@@ -37,7 +37,7 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     config.train.update(batch_size=4, steps=400)
     if preset not in DIAL:
         config.data.on_unusable = "error"
-        config.optimizer.update(learning_rate=1e-5 if preset == "13b" else 2e-5, warmup_steps=36)
+        config.optimizer.update(learning_rate=1e-5 if preset == "13b" else 2e-5, warmup_steps=37)
         config.optimizer.update(final_learning_rate_fraction=0.0, b2=0.999, eps=1e-8, weight_decay=0.0)
         config.train.update(batch_size=32, steps=0, epochs=5.0 if preset == "13b" else 3.0)
         machines.use_machine(config, preset, clm.FITS)

@@ -12,8 +12,8 @@ decoder layers). The first three variants differ in the weights of the denoisers
                reimplementations use
   s34_r33_x33  34% S, 33% R, 33% X, divided in the same way: used by FAT5 and UL2_5
   packed       the weights of `equal`, with four examples in each row and the same number of examples in a batch. Tokens
-               fill 99% of the encoder's positions and 98% of the decoder's; with one example per row, as in the paper,
-               96% and 55%. With other weights train.main reports the data.targets_length that fits
+               fill 99% of the positions of both stacks; with one example per row, as in the paper, 96% of the encoder's
+               and 55% of the decoder's. With other weights train.main reports the data.targets_length that fits
                data.packing="planned".
   released     the weights of `equal`, with the mode tokens of the released checkpoints
 

@@ -197,8 +197,8 @@ PAPERS = {
     ("clm", "7b"): {"optimizer": (3e-4, 2000)},
     ("ul2", "20b"): {"optimizer": (0.01, 10_000), "train": (1024, 2_000_000), "data": (512,)},
     ("ul2r", "7b"): {"optimizer": (1e-4, 500), "train": (32, 20_000)},
-    ("sft", "7b"): {"optimizer": (2e-5, 36), "train": (32, 0), "data": (512,)},
-    ("sft", "13b"): {"optimizer": (1e-5, 36), "train": (32, 0), "data": (512,)},
+    ("sft", "7b"): {"optimizer": (2e-5, 37), "train": (32, 0), "data": (512,)},
+    ("sft", "13b"): {"optimizer": (1e-5, 37), "train": (32, 0), "data": (512,)},
 }
 FIELDS = {"optimizer": ("learning_rate", "warmup_steps"), "train": ("batch_size", "steps"), "data": ("inputs_length",)}
 
