@@ -102,7 +102,8 @@ class Generated:
 
     Attributes:
       prompt: the text of the prompt.
-      answer: what the model wrote, with the special tokens that it wrote, such as "<extra_id_0>".
+      answer: what the model wrote, with the special tokens that it wrote, such as "<extra_id_0>". Where it continues a
+        text, it keeps the space before its first word.
       text: the prompt with the answer inserted: at its end, or in place of its sentinels.
       finished: whether the model ended the answer, with an EOS; False at the limit of max_tokens.
       seed: of the draws.
@@ -204,7 +205,7 @@ def answer_texts(
 
     read: of `read_texts`.
     """
-    tokenizer, vocab, seed = experiment.tokenizer, experiment.vocab, options.seed
+    tokenizer, vocab, seed, num_samples = experiment.tokenizer, experiment.vocab, options.seed, options.num_samples
     if isinstance(read[0], np.ndarray):
         unmasking = Unmasking(
             options.order or masks_prompting(experiment).order,
@@ -214,7 +215,6 @@ def answer_texts(
             options.temperature or 0.0,
             masks_prompting(experiment).block_length,
         )
-        num_samples = options.num_samples
         answers = fill_in(
             experiment, params, read, unmasking, seed=seed, num_samples=num_samples, batch_size=batch_size
         )
@@ -231,13 +231,14 @@ def answer_texts(
     temperature = 0.8 if options.temperature is None else options.temperature
     sampling = Sampling(temperature, options.top_k, options.top_p)
     answers = generate_answers(
-        experiment, params, read, sampling, num_samples=options.num_samples, seed=seed, batch_size=batch_size
+        experiment, params, read, sampling, num_samples=num_samples, seed=seed, batch_size=batch_size
     )
     for (text, _), (prompt, _), of_prompt in zip(texts, read, answers, strict=True):
         generated = []
         for sample, (tokens, finished) in enumerate(of_prompt, start=1):
-            completed = tokenizer.decode(prompt.prompting.complete(prompt.text, tokens, vocab))
-            generated.append(Generated(text, tokenizer.decode(tokens), completed, finished, seed, sample))
+            whole = tokenizer.decode(prompt.prompting.complete(prompt.text, tokens, vocab))
+            inside = len(prompt.text) > 0 and prompt.prompting.kind in ("continue", "infill_middle")
+            generated.append(Generated(text, tokenizer.decode(tokens, inside=inside), whole, finished, seed, sample))
         yield generated
 
 

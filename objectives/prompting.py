@@ -202,8 +202,9 @@ class InfillSpans(Prompting):
 class Rewrite(Prompting):
     """The model reads the text as inputs and writes the targets: BART's original text, T5's dropped tokens.
 
-    hidden_as: what the inputs show in place of hidden tokens: one mask or the first sentinel for all of them ("mask",
-        "sentinel"), one for each of them ("masks", "sentinels"), or nothing ("gap"). "": the objective hides no tokens.
+    hidden_as: what the inputs show in place of hidden tokens: for each run of them one mask or a sentinel of its own
+        ("mask", "sentinel"), for each token a mask or the first sentinel ("masks", "sentinels"), or nothing ("gap").
+        "": the objective hides no tokens.
     writes: the targets: the whole "text", the hidden "tokens", or these after the first sentinel ("spans").
     """
 
@@ -218,9 +219,8 @@ class Rewrite(Prompting):
     def hide(self, text, start, stop, vocab):
         if not self.hidden_as:
             return None
-        count = {"gap": 0, "mask": 1, "sentinel": 1}.get(self.hidden_as, stop - start)
-        shown = vocab.mask if self.hidden_as.startswith("mask") else vocab.sentinel(0)
-        inputs = self.lay_out(_ids([*text[:start], *[shown] * count, *text[stop:]]), vocab).inputs
+        shown = [*self.special_tokens(vocab)[:1]] * (1 if self.hidden_as in ("mask", "sentinel") else stop - start)
+        inputs = self.lay_out(_ids([*text[:start], *shown, *text[stop:]]), vocab).inputs
         targets_start = {"text": text[:start], "tokens": [], "spans": [vocab.sentinel(0)]}[self.writes]
         return PromptTokens(inputs, _ids(targets_start))
 
@@ -228,10 +228,11 @@ class Rewrite(Prompting):
         return answer
 
     def special_tokens(self, vocab):
-        return _ids([id_ for id_ in (vocab.mask, *vocab.sentinel_ids[:1]) if id_ >= 0])
+        shown = {"sentinel": vocab.sentinel_ids, "sentinels": vocab.sentinel_ids[:1], "gap": (), "": ()}
+        return _ids(shown.get(self.hidden_as, [vocab.mask]))
 
     def max_sentinels(self, vocab):
-        return None
+        return vocab.num_sentinels if self.hidden_as == "sentinel" else None
 
 
 @dataclasses.dataclass(frozen=True)

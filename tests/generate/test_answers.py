@@ -7,8 +7,9 @@ import pytest
 from contract.errors import ConfigError
 from generate.fill_masks import mask_probabilities, read_masked_prompt
 from generate.prompts import max_answer_length, read_prompt
-from generate.sampling import Request, Sampling, decode, generate_answers
-from tests.train.tiny_experiments import random_params, tiny_experiment
+from generate.sampling import Answer, Request, Sampling, decode, generate_answers
+from generate.texts import NamedText, Options, answer_texts, read_texts
+from tests.train.tiny_experiments import PREFIX_LM, random_params, tiny_experiment
 
 GREEDY = Sampling(temperature=0.0, top_k=0, top_p=1.0)
 DRAWN = Sampling(temperature=1.0, top_k=20, top_p=0.95)
@@ -110,3 +111,24 @@ def test_masks_are_filled_as_in_each_prompt_alone():
         np.testing.assert_allclose(alone, expected, rtol=1e-4)
         np.testing.assert_allclose(split, expected, rtol=1e-4)
     assert np.abs(found[0][0] - found[2][0]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("objective", "prompt", "space"),
+    [("clm", "the", " "), ("clm", "", ""), ({**PREFIX_LM, "sentinel": False}, "the", " "), ("sft", "the", "")],
+)
+def test_an_answer_keeps_the_space_with_which_it_continues_the_prompt(objective, prompt, space, tmp_path, monkeypatch):
+    """Of a SentencePiece model that puts a space before every text, and so before every response, which begins one."""
+    pytest.importorskip("sentencepiece")
+    from tests.data.test_tokenizer import train_model
+
+    data = {"tokenizer": train_model(tmp_path / "t5.model")}
+    if objective == "sft":
+        objective, data = {"name": "sft", "inputs_eos": False}, data | {"documents": "whole"}
+    experiment = tiny_experiment(objective, "decoder_only", data=data)
+    answer = Answer(experiment.tokenizer.encode("dog"), finished=True)
+    monkeypatch.setattr("generate.texts.generate_answers", lambda *_, **__: iter([[answer]]))
+    texts, options = [NamedText(prompt, "prompt")], Options()
+    requests, _ = read_texts(experiment, texts, options)
+    [[generated]] = answer_texts(experiment, {}, texts, requests, options, 1)
+    assert (generated.answer, generated.text) == (f"{space}dog", f"{prompt} dog".strip())

@@ -185,6 +185,28 @@ def test_text_that_looks_like_a_special_token_is_ordinary_text():
     assert len(read_prompt(tiny_experiment("clm", "decoder_only"), "[MASK]", None)[0].text) == len("[MASK]")
 
 
+IID = {"name": "iid_denoising", "noise_density": 0.15, "random_token_rate": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("objective", "shown"),
+    [
+        ({"name": "bart", **VARIANTS["token_masking"]}, ["[MASK]"]),
+        ({"name": "bart", **VARIANTS["token_deletion"]}, []),
+        ({"name": "bart", **VARIANTS["document_rotation"]}, []),
+        ({**IID, "inputs": "drop", "targets": "noise_tokens"}, []),
+        ({**IID, "inputs": "sentinels", "targets": "full"}, ["<extra_id_0>"]),
+        ({**IID, "inputs": "unique_sentinels", "targets": "full"}, ["<extra_id_0>", "<extra_id_1>"]),
+    ],
+)
+def test_a_model_that_rewrites_reads_the_special_tokens_of_its_training_alone(objective, shown):
+    experiment = tiny_experiment(objective, "encoder_decoder")
+    prompt, _ = read_prompt(experiment, "".join(["a", *shown]), None)
+    assert prompt.text.tolist() == [100, *[experiment.vocab.ids_by_name()[name] for name in shown]]
+    for name in {"<extra_id_0>", "[MASK]"} - set(shown):
+        assert read_prompt(experiment, name, None)[0].text.tolist() == [3 + byte for byte in name.encode()]
+
+
 def test_a_continuation_omits_the_leading_sentinel_of_the_answer():
     experiment = tiny_experiment({**PREFIX_LM, "sentinel": True}, "decoder_only")
     vocab = experiment.vocab
