@@ -241,7 +241,7 @@ class StudyFolder:
         try:
             if not file.exists():
                 others = self.path.iterdir() if self.path.is_dir() else ()
-                if any(not other.name.startswith("study.json") for other in others) and not file.exists():
+                if any(not other.name.startswith(("study.json", ".")) for other in others) and not file.exists():
                     raise ConfigError(f"--out={self.path} has other files and no study: choose another folder")
                 self.path.mkdir(parents=True, exist_ok=True)
                 with contextlib.suppress(FileExistsError):  # another worker was faster

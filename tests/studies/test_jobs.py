@@ -336,6 +336,12 @@ def outcome_of(job, plan, state="complete", **fields):
     return Outcome(**run, state=state, swept=swept, **digests, **fields)
 
 
+def test_a_folder_that_has_hidden_files_alone_takes_a_study(corpus, tmp_path):
+    (tmp_path / ".DS_Store").touch()  # by macOS's Finder
+    StudyFolder(tmp_path).begin(make_plan(small_study(corpus), {}), {})
+    assert (tmp_path / "study.json").exists()
+
+
 def test_a_sweep_chooses_only_among_values_that_were_tried(corpus, tmp_path):
     rates = (0.001, 0.01, 0.1)
     plan = make_plan(small_study(corpus, variants={"slow": variant(), "swept": variant(sweep={RATE: rates})}), {})
