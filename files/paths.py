@@ -43,6 +43,8 @@ _REMEDIES = {
     errno.EPERM: "change the permissions, or choose another folder",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.EIO: "check the disk, or the network to it",
+    errno.ENOLCK: "choose a folder on another disk",  # a network disk without locks of files
+    errno.ENOTSUP: "choose a folder on another disk",
 }
 
 PathLike = str | os.PathLike

@@ -146,7 +146,7 @@ def _print_stack_row(stack_row: StackRow, console: Console) -> None:
 
 def _print_section(section: Section, console: Console, plain: bool) -> None:
     text = styled_text(section.runs, plain=plain) if section.runs else Text("(none)", "dim")
-    for i, line in enumerate(text.wrap(console, console.width - _GUTTER)):
+    for i, line in enumerate(text.wrap(console, max(console.width - _GUTTER, 1))):
         head = (f"{'' if i else section.title:>{_GUTTER - 2}} ", "bold")
         _line(console, Text.assemble(head, ("│", "dim"), line))
 
@@ -191,7 +191,7 @@ def _expected(name: str, statistic: Statistic) -> str:
 
 def _wrapped(console: Console, head: Text, text: Text) -> None:
     """Prints `head` and `text`, whose further lines are indented by the width of `head`."""
-    for i, line in enumerate(text.wrap(console, console.width - head.cell_len)):
+    for i, line in enumerate(text.wrap(console, max(console.width - head.cell_len, 1))):
         _line(console, head.copy().append_text(line) if i == 0 else Text(" " * head.cell_len).append_text(line))
 
 

@@ -109,7 +109,7 @@ def read_study(path: str) -> Results:
 
 def _plan(there: StudyFile, folder: StudyFolder, remedy: str) -> Plan:
     """Returns the plan from which the study's runs came, as far as study.json and the outcomes have it."""
-    outcomes = [read_json(file, remedy=remedy) for file in sorted((folder.path / "outcomes").glob("*.json"))]
+    outcomes = [read_json(file, remedy=remedy) for file in sorted((folder.path / "outcomes").glob("[!.]*.json"))]
     digests = {bool(one.get("field")): one["heldout_digest"] for one in outcomes if one.get("heldout_digest")}
 
     def planned(fields: dict[str, Any]) -> PlannedRun:

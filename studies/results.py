@@ -42,7 +42,7 @@ _PACKAGES += ("learners", "models", "objectives", "run", "studies", "train", "wo
 
 def source_files() -> dict[str, bytes]:
     """Returns the files that train and measure runs and write the report: path within the project -> contents."""
-    patterns = ("*.py", "*.jinja")
+    patterns = ("[!.]*.py", "[!.]*.jinja")  # not an editor's lock .#step.py, nor ._step.py of macOS
     paths = sorted(path for package in _PACKAGES for pattern in patterns for path in (_ROOT / package).rglob(pattern))
     return {path.relative_to(_ROOT).as_posix(): path.read_bytes() for path in paths}
 
@@ -241,7 +241,7 @@ class StudyFolder:
         try:
             if not file.exists():
                 others = self.path.iterdir() if self.path.is_dir() else ()
-                if any(not other.name.startswith("study.json") for other in others) and not file.exists():
+                if any(not other.name.startswith(("study.json", ".")) for other in others) and not file.exists():
                     raise ConfigError(f"--out={self.path} has other files and no study: choose another folder")
                 self.path.mkdir(parents=True, exist_ok=True)
                 with contextlib.suppress(FileExistsError):  # another worker was faster

@@ -156,3 +156,10 @@ def test_xla_knows_the_flags():
     program = "import jax; print(jax.numpy.zeros(2).sum())"
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert flags and (done.returncode, done.stdout) == (0, "0.0\n"), done.stderr
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no clone")
+def test_the_scripts_have_no_crlf_in_a_clone_on_windows():
+    command = ["git", "check-attr", "eol", "launch/slurm.sh", ".ci/run"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    assert printed == "launch/slurm.sh: eol: lf\n.ci/run: eol: lf\n"

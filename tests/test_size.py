@@ -31,7 +31,7 @@ CODE = {
     "data": 4_664,
     "evaluation": 2_020,
     "experiment": 1_145,
-    "files": 311,
+    "files": 313,
     "generate": 1_021,
     "huggingface": 2_337,
     "learners": 860,

@@ -244,18 +244,18 @@ def _flock(path: str, contents: bytes) -> Iterator[None]:
     # Not through a link, which a folder by somebody else may have: the file is emptied.
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     with open(descriptor, "ab", buffering=0) as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.1)
         try:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > end:
+                        raise
+                    time.sleep(0.1)
             file.truncate(0)
             file.write(contents)
-        except OSError as error:  # such as a full disk, for which Python does not name an open file
+        except OSError as error:  # such as a full disk or one without locks: Python does not name an open file
             raise OSError(error.errno, error.strerror, path) from error
         yield
 

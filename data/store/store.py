@@ -72,7 +72,7 @@ class TokenStore:
             check_files(folder, self.meta if whole else without_tokens(self.meta), all_gather)
             # Plain arrays over the maps: indexing an np.memmap is several times slower.
             self.tokens = np.asarray(np.memmap(folder / TOKENS, np.dtype(self.meta["dtype"]), "r")) if whole else None
-            for path in folder.glob("*.npy"):
+            for path in folder.glob("[!.]*.npy"):
                 setattr(self, path.stem, np.asarray(np.load(path, mmap_mode="r")))
         except (FileNotFoundError, ValueError) as error:
             raise damaged(folder, error) from None

@@ -42,6 +42,13 @@ def test_store_by_hand(tmp_path):
         assert isinstance(array.base, np.memmap) and not array.flags.writeable
 
 
+def test_files_that_macos_adds_to_a_folder_are_not_of_the_store(tmp_path):
+    store = store_of(tmp_path, ["ab"])
+    for name in ("._offsets.npy", ".DS_Store"):
+        (store.folder / name).write_bytes(b"\0\5\x16\7Mac OS X")
+    assert opened(corpus_config(tmp_path)).offsets.tolist() == [0, 3]
+
+
 def test_a_store_of_prompts_and_labels_by_hand(tmp_path):
     lines = ['{"prompt": "ab", "response": "c"}', '{"text": "x", "label": "news"}', '{"text": "y"}']
     (tmp_path / "a.jsonl").write_text("\n".join(lines))

@@ -3,6 +3,7 @@
 import io
 
 import numpy as np
+import pytest
 from rich.console import Console
 
 from show.page import DenoiserFacts
@@ -88,6 +89,14 @@ def test_a_terminal_without_colors_gets_plain_text(ul2, two_examples):
     rows = rows_of(ul2, two_examples, 0, np.asarray([0]), 1)
     lines = "\n".join(printed(page(rows), force_terminal=True, color_system="standard", no_color=True))
     assert "⟦" in lines and "█▒▒▒▒" in lines and "\x1b[34m" not in lines
+
+
+@pytest.mark.parametrize("width", [10, 8, 1])  # the width of the titles of texts, that of the legend's, and below both
+def test_a_terminal_without_space_next_to_titles_gets_a_character_in_a_line(ul2, two_examples, width):
+    rows = rows_of(ul2, two_examples, 0, np.asarray([0]), 1)
+    lines = printed(page(rows), width=width)
+    of_texts = [line.replace(" ", "") for line in lines if "│" in line][2:]  # without the positions of both stacks
+    assert of_texts[:5] == ["raw│a", "│b", "│↵", "│c", "│d"]
 
 
 def marked(runs):

@@ -164,6 +164,13 @@ def test_shares_that_are_no_better_than_a_guess_are_not_shaded(tmp_path):
     assert {name: cell.is_shaded for name, cell in shares.items()} == {"clm": False, "roll": True, "mlm": False}
 
 
+def test_files_that_macos_adds_to_a_folder_are_no_outcomes(folder, tmp_path, monkeypatch):
+    page = run(monkeypatch, tmp_path / "board.md", folder)
+    for file in list((folder / "outcomes").iterdir()):
+        file.with_name(f"._{file.name}").write_bytes(b"\0\5\x16\7Mac OS X\xff")
+    assert run(monkeypatch, tmp_path / "board.md", folder) == page
+
+
 def test_a_page_without_words_on_the_hardware(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["train.board", f"--studies={folder}", f"--out={tmp_path / 'board.md'}"])
     board.main()

@@ -336,6 +336,12 @@ def outcome_of(job, plan, state="complete", **fields):
     return Outcome(**run, state=state, swept=swept, **digests, **fields)
 
 
+def test_a_folder_that_has_hidden_files_alone_takes_a_study(corpus, tmp_path):
+    (tmp_path / ".DS_Store").touch()  # by macOS's Finder
+    StudyFolder(tmp_path).begin(make_plan(small_study(corpus), {}), {})
+    assert (tmp_path / "study.json").exists()
+
+
 def test_a_sweep_chooses_only_among_values_that_were_tried(corpus, tmp_path):
     rates = (0.001, 0.01, 0.1)
     plan = make_plan(small_study(corpus, variants={"slow": variant(), "swept": variant(sweep={RATE: rates})}), {})
@@ -521,6 +527,15 @@ def test_a_damaged_study_file_is_one_line(text, message, finished, tmp_path, mon
         with pytest.raises(ConfigError, match=message) as error:
             run_command(monkeypatch, study, tmp_path, *flags)
         assert "\n" not in str(error.value)
+
+
+def test_hidden_files_of_editors_and_of_macos_are_not_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "_ROOT", tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "step.py").write_text("x = 1\n")
+    (tmp_path / "run" / "._step.py").write_bytes(b"\0\5\x16\7Mac OS X")
+    (tmp_path / "run" / ".#step.py").symlink_to("user@host.123:456")  # Emacs's lock of a file that is edited
+    assert source_files() == {"run/step.py": b"x = 1\n"}
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """A run's folder: one process at a time, its config, and no silent start over a run that has lost its checkpoints."""
 
+import errno
 import json
 import os
 import shutil
@@ -62,6 +63,18 @@ def test_the_lock_is_not_taken_through_a_link(tmp_path):
     with pytest.raises(OSError, match=LOCK_FILE), Workdir(tmp_path).lock():
         pass
     assert (tmp_path / "text").read_text() == "of another program"
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])  # of NFS without a lock server, and of SMB
+def test_a_disk_without_locks_is_named(tmp_path, monkeypatch, number):
+    def flock(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with pytest.raises(OSError) as error, Workdir(tmp_path).lock():
+        pass
+    message = f"{tmp_path / LOCK_FILE}: {os.strerror(number)}: choose a folder on another disk"
+    assert paths.describe_os_error(error.value) == message
 
 
 def test_the_lock_of_a_bucket_is_an_object_that_says_how_to_remove_it(bucket):
