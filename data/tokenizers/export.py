@@ -58,8 +58,8 @@ def write_huggingface_tokenizer(
     names = vocab.names()
     ids = {role: getattr(vocab, role) for role in GENERAL_NAMES} | ({} if bos is None else {"bos": bos})
     roles = {role: names[id_] for role, id_ in ids.items() if id_ >= 0}
-    used = {*vocab.sentinel_ids, *dict(vocab.modes).values()}
-    others = [name for id_, name in sorted(names.items()) if id_ in used and name not in roles.values()]
+    used = dict.fromkeys((*vocab.sentinel_ids, *dict(vocab.modes).values()))  # <extra_id_0> first, as in T5's files
+    others = [names[id_] for id_ in used if names[id_] not in roles.values()]
     special_tokens: dict[str, Any] = {f"{role}_token": name for role, name in roles.items()}
     special_tokens |= {"additional_special_tokens": others} if others else {}
     config = {

@@ -115,6 +115,13 @@ def test_tokenizer_json(tmp_path, kind, model_type):
     assert all((again.encode(text) == tokenizer.encode(text)).all() for text in texts)
 
 
+def test_the_first_additional_special_token_is_the_first_sentinel(tmp_path):
+    write_huggingface_tokenizer(ByteTokenizer(**OPTIONS), tmp_path)
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        listed = json.loads((tmp_path / name).read_text())["additional_special_tokens"]
+        assert listed == [*(f"<extra_id_{k}>" for k in range(10)), "[R]", "[S]"], name
+
+
 def test_white_space_before_sentinels_stays(tmp_path):
     """FIM's prompts of code have line breaks and indentation before their sentinels."""
     for kind in ("gpt2", "byte"):
