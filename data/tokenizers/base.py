@@ -267,7 +267,8 @@ class Tokenizer(abc.ABC):
         if self._letter < 0:
             return self._decode_content(ids)
         letter = np.array([self._letter])
-        return self._decode_content(np.concatenate([letter, ids])).removeprefix(self._decode_content(letter))
+        # Not removeprefix: where the letter is a byte before bytes that are not UTF-8, it is U+FFFD as they are.
+        return self._decode_content(np.concatenate([letter, ids]))[len(self._decode_content(letter)) :]
 
     def takes_space_before(self, special: int) -> bool:
         """Whether the mask or a sentinel, id `special`, in a prompt hides the space before it too.
