@@ -36,7 +36,7 @@ from studies.plan import (
 from studies.results import Curve, Outcome, StudyFolder, digest_of, source_files
 from train.loop import train_and_evaluate
 from train.recorder import DivergedError
-from workdir.run_config import flatten, may_change
+from workdir.run_config import flatten, is_corpus_path, may_change
 from workdir.workdir import Workdir
 
 _STOPPED, _DIVERGED = 75, 77  # exit statuses of a job that a signal stopped, and of one that diverged
@@ -242,7 +242,7 @@ def _check_config(workdir: Workdir, fields: Mapping[str, Any]) -> None:
     """
     there, planned = flatten(workdir.config()), flatten(fields)
     for field, value in planned.items():
-        is_fixed = not may_change(field) or field.endswith("path")  # of a corpus: the digest of its text is not planned
+        is_fixed = not may_change(field) or is_corpus_path(field)  # the digest of its text is not planned
         is_fixed |= field == "train.steps" and not planned["train.epochs"]
         if is_fixed and field != "train.init_from" and there.get(field) != value:
             raise ConfigError(

@@ -28,7 +28,7 @@ CODE = {
     "command": 395,
     "configs": 2_470,
     "contract": 445,
-    "data": 4_664,
+    "data": 4_662,
     "evaluation": 2_020,
     "experiment": 1_145,
     "files": 313,
@@ -42,7 +42,7 @@ CODE = {
     "show": 1_002,
     "studies": 3_413,
     "train": 1_092,
-    "workdir": 839,
+    "workdir": 841,
 }
 # Rooms, and packages in them, that have more files: a config, study, objective or benchmark is a file.
 MORE_FILES = {

@@ -27,14 +27,14 @@ PER_PROCESS = ("data.reader_threads", "data.prefetch_batches", "data.cache_dir",
 #   distillation.teacher: a teacher is identified by its parameters, in the section "teacher", not by its folder.
 #   code.*: the file of an objective may move. train/start.py compares the digests of its contents.
 #   data.cache_dir, data.read_by_range: a token store is identified by its contents, not by its folder.
-#   data.path, data.heldout_path, data.tokenizer: the same, in the section "corpus". A run that has its tokenizer from
-#     train.init_from continues with its own copy.
+#   data.tokenizer, and paths of a corpus (`is_corpus_path`): the same, in the section "corpus". A run that has its
+#     tokenizer from train.init_from continues with its own copy.
 MAY_CHANGE = (
     *("train.steps", "train.epochs", "optimizer.cycles", "train.log_every", "train.eval_every"),
     *("train.checkpoint_every", "train.checkpoint_minutes", "train.keep_checkpoints", "train.max_nonfinite_updates"),
     *("train.profile_steps", "train.trackers", "train.tracker_project", "train.grad_accum_steps"),
     *("model.attention", "model.remat", "model.scan_unroll", "loss.chunk_size", "distillation.teacher"),
-    *(*PER_PROCESS, "data.path", "data.heldout_path", "data.tokenizer", "mesh.", "code."),
+    *(*PER_PROCESS, "data.tokenizer", "mesh.", "code."),
 )
 
 # At the start of data.tokenizer in config.json: the folder of that file. It can be moved with its tokenizer.
@@ -130,7 +130,7 @@ def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list
     fields |= {name: said for name, said in _DIGESTS.items() if name in changed}
     lines = {name: f"{field}: {_text(old, name)} -> {_text(new, name)}" for name, field in fields.items()}
     is_other_text = "corpus.fingerprint" in changed
-    forbidden = [name for name in changed if not may_change(name) or (is_other_text and name.endswith("path"))]
+    forbidden = [name for name in changed if not may_change(name) or (is_other_text and is_corpus_path(name))]
     if forbidden:
         files_changed = is_other_text and {*forbidden} <= {"corpus.fingerprint", "corpus.heldout"}
         remedy = "restore the files of the corpus, which have changed" if files_changed else "set these fields back"
@@ -146,9 +146,14 @@ def check_same_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list
 
 
 def may_change(name: str) -> bool:
-    """Returns whether a field is in MAY_CHANGE, for one corpus of data.sources as for the only one."""
-    name = re.sub(r"^data\.sources\.[^.]+\.", "data.", name)
-    return any(name == field or (field.endswith(".") and name.startswith(field)) for field in MAY_CHANGE)
+    """Returns whether a field is in MAY_CHANGE, or names where the text of a corpus is."""
+    is_named = any(name == field or (field.endswith(".") and name.startswith(field)) for field in MAY_CHANGE)
+    return is_named or is_corpus_path(name)
+
+
+def is_corpus_path(name: str) -> bool:
+    """Returns whether a field is data.path or data.heldout_path, of the only corpus or of one of data.sources."""
+    return re.fullmatch(r"data\.(sources\.[^.]+\.)?(heldout_)?path", name) is not None
 
 
 def _text(values: dict[str, Any], name: str) -> str:

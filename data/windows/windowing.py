@@ -90,11 +90,6 @@ class WindowReader(abc.ABC):
         """The mean number of documents in a window of whole documents; 1 for other windows."""
         return 1.0
 
-    @property
-    def ends(self) -> np.ndarray:
-        """int64 [D]: where each document ends in the concatenated documents."""
-        return self.documents.ends(self.spec.eos)
-
     @functools.cached_property
     def classes(self) -> np.ndarray:
         """int32 [D]: the class of each document among those of the spec."""
@@ -156,7 +151,7 @@ class JoinedReader(WindowReader):
         The order is None where it is that of the documents.
         """
         if self.seed is None:
-            return None, self.ends, 0
+            return None, self.documents.ends(self.spec.eos), 0
         with _ONE_AT_A_TIME:
             order, ends = _epoch_order(self.documents, self.spec.eos, self.seed, epoch)
         place = seed_bits(self.seed, f"cut {self.spec.name} {self.spec.raw_length} {epoch}")
@@ -167,8 +162,9 @@ class JoinedReader(WindowReader):
         return np.searchsorted(ends, position, side="right") + lap * len(ends)
 
     def windows_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        first = begins_of(self.ends, documents) // self.spec.raw_length
-        return first, (self.ends[documents] - 1) // self.spec.raw_length - first + 1
+        ends = self.documents.ends(self.spec.eos)
+        first = begins_of(ends, documents) // self.spec.raw_length
+        return first, (ends[documents] - 1) // self.spec.raw_length - first + 1
 
 
 class SplitReader(WindowReader):
