@@ -42,9 +42,10 @@ _PACKAGES += ("learners", "models", "objectives", "run", "studies", "train", "wo
 
 def source_files() -> dict[str, bytes]:
     """Returns the files that train and measure runs and write the report: path within the project -> contents."""
-    patterns = ("[!.]*.py", "[!.]*.jinja")  # not an editor's lock .#step.py, nor ._step.py of macOS
-    paths = sorted(path for package in _PACKAGES for pattern in patterns for path in (_ROOT / package).rglob(pattern))
-    return {path.relative_to(_ROOT).as_posix(): path.read_bytes() for path in paths}
+    paths = (path for package in _PACKAGES for path in (_ROOT / package).rglob("*") if path.suffix in (".py", ".jinja"))
+    names = {path.relative_to(_ROOT).as_posix(): path for path in sorted(paths)}
+    # Not an editor's lock .#step.py, ._step.py of macOS, nor the copies in .ipynb_checkpoints of Jupyter.
+    return {name: path.read_bytes() for name, path in names.items() if "/." not in name}
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:

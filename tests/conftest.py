@@ -4,8 +4,11 @@ import atexit
 import gc
 import importlib.metadata
 import os
+import pathlib
 import shutil
 import tempfile
+
+import pytest
 
 # One thread for NumPy, SciPy and PyTorch: the arrays of tests are tiny, and the threads of two workers would wait for
 # each other on two cores.
@@ -20,17 +23,16 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers of pytest-xdist inh
     atexit.register(lambda: os.getpid() == _OWNER and shutil.rmtree(_COMPILED, ignore_errors=True))  # not when forked
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # no source lines of operations: 5% less time
-# XLA's older emitters of CPU code compile in half the time. Only for the versions that were tried, because XLA ends a
-# process with a flag that it does not know. Flags of the user come last, and so take precedence. QUICK_COMPILATION=0:
-# programs are compiled as users compile them.
-if importlib.metadata.version("jaxlib").startswith("0.10.") and os.environ.get("QUICK_COMPILATION") != "0":
-    _QUICK = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-    if _QUICK not in os.environ.get("XLA_FLAGS", ""):  # workers of pytest-xdist inherit it
-        os.environ["XLA_FLAGS"] = f"{_QUICK} {os.environ.get('XLA_FLAGS', '')}".strip()
-
-import pathlib
-
-import pytest
+# XLA's older emitters of CPU code (0.10) compile in half the time, and its preset for quick compilation (0.12) takes a
+# fifth off the tests of models. Only for the versions that were tried, because XLA ends a process with a flag that it
+# does not know. Flags of the user come last, and so take precedence. QUICK_COMPILATION=0: programs are compiled as
+# users compile them.
+_QUICK = {
+    "0.10": "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+    "0.12": "--xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE",
+}.get(importlib.metadata.version("jaxlib")[:4], "")
+if os.environ.get("QUICK_COMPILATION") != "0" and _QUICK not in os.environ.get("XLA_FLAGS", ""):  # workers inherit it
+    os.environ["XLA_FLAGS"] = f"{_QUICK} {os.environ.get('XLA_FLAGS', '')}".strip()
 
 # The files that take longest, the longest first: the workers of pytest-xdist take files in this order (with
 # --no-loadscope-reorder, in pyproject.toml), so that none begins a long file when the others end.

@@ -529,12 +529,14 @@ def test_a_damaged_study_file_is_one_line(text, message, finished, tmp_path, mon
         assert "\n" not in str(error.value)
 
 
-def test_hidden_files_of_editors_and_of_macos_are_not_code(tmp_path, monkeypatch):
+def test_hidden_files_of_editors_jupyter_and_macos_are_not_code(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "_ROOT", tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "step.py").write_text("x = 1\n")
     (tmp_path / "run" / "._step.py").write_bytes(b"\0\5\x16\7Mac OS X")
     (tmp_path / "run" / ".#step.py").symlink_to("user@host.123:456")  # Emacs's lock of a file that is edited
+    (tmp_path / "run" / ".ipynb_checkpoints").mkdir()
+    (tmp_path / "run" / ".ipynb_checkpoints" / "step-checkpoint.py").write_text("x = 0\n")
     assert source_files() == {"run/step.py": b"x = 1\n"}
 
 
