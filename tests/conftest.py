@@ -24,7 +24,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers of pytest-xdist inh
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # no source lines of operations: 5% less time
 # XLA's older emitters of CPU code (0.10) compile in half the time, and its preset for quick compilation (0.12) takes a
-# fifth off the tests of models. Only for the versions that were tried, because XLA ends a process with a flag that it
+# sixth off the tests of models. Only for the versions that were tried, because XLA ends a process with a flag that it
 # does not know. Flags of the user come last, and so take precedence. QUICK_COMPILATION=0: programs are compiled as
 # users compile them.
 _QUICK = {
